@@ -1,0 +1,170 @@
+"""What the verifier's parts say to each other: ids and numbers, never text.
+
+Knows no transport and no engine. The text edge makes a `Request`, the scheduler answers it with
+`Output`s; drafts reach the scheduler as `DraftBlock`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from outrider.acceptance import Round
+
+
+class FinishReason(Enum):
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+class RejectionRule(Enum):
+    """`rejection_sample_method` of a speculative config."""
+
+    COUPLED = "coupled"
+    STANDARD = "standard"
+    BLOCK = "block"
+
+
+class QForm(Enum):
+    """How a block describes the distribution its ids came from (types.proto)."""
+
+    COUPLED = "coupled"
+    ONE_HOT = "one_hot"
+    SPARSE = "sparse"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Resolved sampling of one request: every field has its value.
+
+    `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 mean no limit; `seed` is a signed 64-bit
+    number; `stop_token_ids` includes the model's end-of-sequence ids unless they are ignored.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    max_tokens: int = 16
+    stop_token_ids: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRow:
+    """q of one draft token: ids and probabilities times 2^32, summing to 2^32 exactly."""
+
+    token_ids: tuple[int, ...]
+    masses: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBlock:
+    """A chain of draft tokens that continues `base_length` committed ids."""
+
+    proposer: str
+    base_length: int
+    token_ids: tuple[int, ...]
+    q_form: QForm = QForm.ONE_HOT
+    q: tuple[SparseRow, ...] = ()
+    match_length: int = 0
+    confidences: tuple[float, ...] = ()
+    draft_ns: int = 0
+    lookahead_hit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceView:
+    """One sequence as proposers see it when drafts are asked for.
+
+    `ids` is the append-only list of prompt and committed ids (not a copy); `max_draft_tokens` is
+    how many drafts are wanted now; `proposer`, `drafted`, `accepted` tell the round just ended.
+    """
+
+    sequence_id: int
+    ids: Sequence[int]
+    prompt_length: int
+    max_draft_tokens: int
+    sampling: Sampling
+    proposer: str = ""
+    drafted: int = 0
+    accepted: int = 0
+    cache_salt: str = ""
+    # Only this proposer is asked; empty means all.
+    only: str = ""
+
+
+@dataclass(slots=True)
+class Request:
+    """One generation. `num_speculative_tokens` None takes the verifier's ceiling, 0 turns off."""
+
+    request_id: str
+    prompt_ids: list[int]
+    sampling: Sampling
+    num_speculative_tokens: int | None = None
+    proposer: str = ""
+    priority: int = 0
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Tokens of one round; the last one carries why the request finished.
+
+    `error` is set instead where the engine failed the request.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    round: Round | None = None
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    cached_prompt_tokens: int = 0
+    error: str = ""
+
+
+class OutputSink(Protocol):
+    """Takes a request's outputs; called on the engine's thread, must not block."""
+
+    def __call__(self, output: Output) -> None: ...
+
+
+class DraftSource(Protocol):
+    """Where the scheduler gets drafts from: the proposer client, or a fake in tests."""
+
+    def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+        """Tell all proposers what became true; one message each. `closed`: (id, finished)."""
+
+    def collect(self) -> dict[int, list[DraftBlock]]:
+        """Blocks that answer the last `send`, waiting at most for the draft deadline."""
+
+    def close(self) -> None:
+        """End all streams."""
+
+
+class NoDrafts:
+    """A source without proposers: plain decoding."""
+
+    def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+        return
+
+    def collect(self) -> dict[int, list[DraftBlock]]:
+        return {}
+
+    def close(self) -> None:
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the verifier's edge needs to know of the loaded target."""
+
+    name: str
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: tuple[int, ...]
+    engine: str
+    device: str
+    dtype: str
+    extra: dict[str, str] = field(default_factory=dict)
