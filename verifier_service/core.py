@@ -1,0 +1,50 @@
+"""The verifier's core as its edge sees it: submit, abort, look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from verifier_service.messages import ModelInfo, OutputSink, Request
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStats:
+    """A moment's view of the core; `speculation_state` is `on` or `off: <reason>`."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_blocks_total: int = 0
+    kv_blocks_free: int = 0
+    speculation_state: str = "off: no proposer attached"
+    # Milliseconds of a verification step by number of query tokens, as measured.
+    step_cost_ms: dict[int, float] = field(default_factory=dict)
+
+
+class QueueFullError(Exception):
+    """The waiting queue is at its limit; the client may try again later."""
+
+
+class EngineCore(Protocol):
+    """Runs the scheduler and engine on a thread of its own; all methods are thread-safe."""
+
+    @property
+    def model(self) -> ModelInfo: ...
+
+    @property
+    def failure(self) -> str:
+        """Why the engine is dead, in words; empty while it lives."""
+
+    def submit(self, request: Request, sink: OutputSink) -> None:
+        """Queue a request. Its outputs arrive at `sink`, the last with a finish reason or error.
+
+        Raises QueueFullError. The request is valid already (ids in range, fits the context).
+        """
+
+    def abort(self, request_id: str) -> None:
+        """Stop a request and free what it holds; no output follows. Unknown ids are ignored."""
+
+    def stats(self) -> CoreStats: ...
+
+    def shutdown(self) -> None:
+        """Finish the current step, fail what is left, stop the thread. Idempotent."""

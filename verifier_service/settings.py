@@ -1,0 +1,40 @@
+"""The verifier's options, already validated by the command line; plain values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verifier_service.messages import RejectionRule
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierSettings:
+    """Options of one verifier process.
+
+    `model` is a local folder; `listen` and `proposers` are gRPC addresses (`unix:PATH` or
+    `HOST:PORT`). `num_speculative_tokens` is the ceiling K, 0 turns speculation off.
+    `max_model_len` None takes the model's own limit. `kv_cache_bytes` None sizes the cache from
+    the memory that is free. `draft_deadline_ms` is the longest a step waits for drafts.
+    `adaptive` lets the controller verify fewer drafts than were offered; without it every
+    offered draft is verified.
+    """
+
+    model: str
+    listen: str
+    served_model_name: str
+    proposers: tuple[str, ...] = ()
+    num_speculative_tokens: int = 0
+    rejection_rule: RejectionRule = RejectionRule.COUPLED
+    device: str = "auto"
+    dtype: str = "auto"
+    engine: str = "torch"
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    max_waiting_requests: int = 4096
+    kv_cache_bytes: int | None = None
+    draft_deadline_ms: float = 10.0
+    adaptive: bool = True
+    compile: bool = True
+    threads: int | None = None
+    log_level: str = "info"
