@@ -1,0 +1,266 @@
+"""Turns a growing sequence of token ids into text, one piece at a time.
+
+Knows tokenizers and their decoders; knows no requests, stop strings or transports.
+
+The contract of every `Detokenizer`: the pieces it returned, joined, are what the tokenizer's own
+`decode` makes of all the ids; a piece is never taken back, so no character is shown before its
+last byte is there and U+FFFD appears only where the bytes can no longer become a character. Cost
+is O(1) amortised per token: nothing is decoded twice, except by `WindowDetokenizer`, which reads
+a bounded window again.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from transformers import PreTrainedTokenizerBase
+
+T = TypeVar("T")
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+# The longest UTF-8 sequence has four bytes: a replacement character that this many later tokens
+# did not complete will stay.
+_WINDOW_PATIENCE = 4
+
+
+class Detokenizer(Protocol):
+    """The text of one sequence's output, incrementally."""
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        """The text that became certain with these further ids; may be empty."""
+
+    def finish(self) -> str:
+        """What was still held back; no id may follow."""
+
+
+class DetokenizerFactory(Protocol):
+    """Makes detokenizers that share one tokenizer's tables."""
+
+    def __call__(self, skip_special_tokens: bool) -> Detokenizer: ...
+
+
+def detokenizer_factory(tokenizer: PreTrainedTokenizerBase) -> DetokenizerFactory:
+    """The exact detokenizer for this tokenizer's decoder.
+
+    Byte-level BPE and byte-fallback (SentencePiece-like) decoders have exact ones; others, whose
+    text of a token may depend on its neighbours, are read through a window.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = json.loads(backend.to_str())["decoder"] if backend is not None else None
+    if decoder is not None and decoder["type"] == "ByteLevel":
+        return _byte_level_factory(backend)
+    recipe = _byte_fallback_recipe(decoder)
+    if recipe is not None:
+        return _byte_fallback_factory(backend, *recipe)
+    return lambda skip_special_tokens: WindowDetokenizer(
+        lambda ids: str(
+            tokenizer.decode(
+                ids,
+                skip_special_tokens=skip_special_tokens,
+                clean_up_tokenization_spaces=False,
+            )
+        )
+    )
+
+
+class ByteLevelDetokenizer:
+    """For byte-level BPE: ids are bytes, and bytes are decoded as UTF-8 with replacement."""
+
+    __slots__ = ("_bytes", "_decoder")
+
+    def __init__(self, token_bytes: TokenTable[bytes]) -> None:
+        self._bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        table = self._bytes
+        return self._decoder.decode(b"".join([table[i] for i in token_ids]))
+
+    def finish(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class ByteFallbackDetokenizer:
+    """For vocabularies with `<0xNN>` tokens: a run of them is text only as a whole.
+
+    `decode` replaces *every* byte of a run that is not valid UTF-8, so a run is held back until
+    another token ends it. At most `strip` spaces are dropped from the text's beginning.
+    """
+
+    __slots__ = ("_pieces", "_run", "_strip")
+
+    def __init__(self, pieces: TokenTable[str | int | None], strip: int) -> None:
+        self._pieces = pieces
+        self._strip = strip
+        self._run = bytearray()
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        out: list[str] = []
+        for token_id in token_ids:
+            piece = self._pieces[token_id]
+            if piece is None:
+                continue
+            if isinstance(piece, int):
+                self._run.append(piece)
+                continue
+            if self._run:
+                out.append(self._end_run())
+            out.append(piece)
+        return self._stripped("".join(out))
+
+    def finish(self) -> str:
+        return self._stripped(self._end_run())
+
+    def _end_run(self) -> str:
+        run = bytes(self._run)
+        self._run.clear()
+        try:
+            return run.decode("utf-8")
+        except UnicodeDecodeError:
+            return "\ufffd" * len(run)
+
+    def _stripped(self, text: str) -> str:
+        while self._strip and text:
+            if not text.startswith(" "):
+                self._strip = 0
+                break
+            text = text[1:]
+            self._strip -= 1
+        return text
+
+
+class WindowDetokenizer:
+    """For any other decoder: reads the last few ids again and takes what the text grew by.
+
+    Exact where the text of a token depends on the token before it at most, and a decoder's
+    replacement character is gone four tokens later if it ever goes.
+    """
+
+    __slots__ = ("_context", "_decode", "_pending")
+
+    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+        self._decode = decode
+        self._context: list[int] = []
+        self._pending: list[int] = []
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        out: list[str] = []
+        for token_id in token_ids:
+            self._pending.append(token_id)
+            text = self._grown()
+            waiting = text.endswith("\ufffd") and len(self._pending) < _WINDOW_PATIENCE
+            if text and not waiting:
+                out.append(text)
+                self._context = self._pending
+                self._pending = []
+            elif not text and len(self._pending) >= _WINDOW_PATIENCE:
+                # Ids without text (skipped special tokens) must not make the window grow.
+                self._pending = []
+        return "".join(out)
+
+    def finish(self) -> str:
+        text = self._grown()
+        self._pending = []
+        return text
+
+    def _grown(self) -> str:
+        before = self._decode(self._context)
+        return self._decode(self._context + self._pending)[len(before) :]
+
+
+class TokenTable(dict[int, T], Generic[T]):
+    """What each id stands for, worked out when it is first seen."""
+
+    def __init__(self, make: Callable[[int], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, token_id: int) -> T:
+        value = self[token_id] = self._make(token_id)
+        return value
+
+
+def _byte_level_factory(backend: Any) -> DetokenizerFactory:
+    alphabet = {character: byte for byte, character in _byte_characters().items()}
+
+    def to_bytes(text: str) -> bytes:
+        # As the decoder does: a token outside the alphabet (some added tokens) is plain text.
+        try:
+            return bytes([alphabet[character] for character in text])
+        except KeyError:
+            return text.encode("utf-8")
+
+    shown, special = _token_lookup(backend)
+    full = TokenTable(lambda i: to_bytes(shown(i)))
+    without_special = TokenTable(lambda i: b"" if special(i) else to_bytes(shown(i)))
+
+    def make(skip_special_tokens: bool) -> Detokenizer:
+        return ByteLevelDetokenizer(without_special if skip_special_tokens else full)
+
+    return make
+
+
+def _byte_fallback_factory(
+    backend: Any, replacements: list[tuple[str, str]], strip: int
+) -> DetokenizerFactory:
+    shown, special = _token_lookup(backend)
+
+    def piece(token_id: int) -> str | int | None:
+        text = shown(token_id)
+        if not text:
+            return None
+        for old, new in replacements:
+            text = text.replace(old, new)
+        byte = _BYTE_TOKEN.fullmatch(text)
+        return int(byte.group(1), 16) if byte else text
+
+    full = TokenTable(piece)
+    without_special = TokenTable(lambda i: None if special(i) else piece(i))
+
+    def make(skip_special_tokens: bool) -> Detokenizer:
+        return ByteFallbackDetokenizer(without_special if skip_special_tokens else full, strip)
+
+    return make
+
+
+def _token_lookup(backend: Any) -> tuple[Callable[[int], str], Callable[[int], bool]]:
+    """Token text by id (empty for ids without one, as in padded vocabularies), and specialness."""
+    specials = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
+
+    def shown(token_id: int) -> str:
+        return backend.id_to_token(token_id) or ""
+
+    return shown, lambda token_id: shown(token_id) in specials
+
+
+def _byte_fallback_recipe(decoder: Any) -> tuple[list[tuple[str, str]], int] | None:
+    """Replacements and leading strip of a `Replace* ByteFallback Fuse Strip?` decoder, or None."""
+    if decoder is None or decoder["type"] != "Sequence":
+        return None
+    steps = list(decoder["decoders"])
+    replacements: list[tuple[str, str]] = []
+    while steps and steps[0]["type"] == "Replace" and "String" in steps[0]["pattern"]:
+        step = steps.pop(0)
+        replacements.append((step["pattern"]["String"], step["content"]))
+    if [step["type"] for step in steps[:2]] != ["ByteFallback", "Fuse"]:
+        return None
+    steps = steps[2:]
+    if not steps:
+        return replacements, 0
+    strip = steps.pop(0)
+    if steps or strip["type"] != "Strip" or strip["content"] != " " or strip["stop"] != 0:
+        return None
+    return replacements, int(strip["start"])
+
+
+def _byte_characters() -> dict[int, str]:
+    """The printable character that stands for each byte in byte-level BPE (GPT-2's table)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {byte: chr(byte) for byte in printable}
+    others = (byte for byte in range(256) if byte not in table)
+    table.update({byte: chr(256 + rank) for rank, byte in enumerate(others)})
+    return table
