@@ -1,0 +1,283 @@
+"""Sorts what one proposer sends: current blocks are kept, everything else dropped and counted.
+
+Knows the steps sent on one stream and nothing of connecting. The stale rule lives here: a block is
+taken only where (sequence, epoch, base) is exactly what the last step asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from google.protobuf.message import DecodeError
+from speculation.v1 import proposer_pb2
+
+from verifier_service.draft_checks import BadBlockError, check_block
+from verifier_service.messages import DraftBlock, SequenceView
+from verifier_service.proposer_handshake import ProposerLimits
+from verifier_service.proposer_mirror import MAX_OUTCOMES, Mirror, Mirrors, SentStep
+from verifier_service.proposer_pace import Pace
+from verifier_service.proposer_state import ProposerCounters
+
+MAX_OUTSTANDING = 4
+MAX_OUTSTANDING_SLOW = 1
+# Messages beyond one answer for each step; look-ahead may come in pieces.
+UNSOLICITED_PER_STEP = 64
+
+# Told of each drop: reason, detail, blocks.
+OnDrop = Callable[[str, str, int], None]
+
+
+def parse(data: bytes) -> proposer_pb2.ProposeResponse | None:
+    """A proposer's message; None where the bytes are not one."""
+    try:
+        return proposer_pb2.ProposeResponse.FromString(data)
+    except DecodeError:
+        return None
+
+
+class ProposerAnswers:
+    """One stream after its welcome: steps out, blocks in. Not thread-safe: the pool locks.
+
+    `name` is the proposer's name here; ids must be below `vocabulary_size`.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: ProposerLimits,
+        name: str,
+        vocabulary_size: int,
+        mirrors: Mirrors,
+        pace: Pace,
+        counters: ProposerCounters,
+        on_drop: OnDrop,
+    ) -> None:
+        self._limits = limits
+        self._name = name
+        self._vocabulary_size = vocabulary_size
+        self._mirrors = mirrors
+        self._pace = pace
+        self._counters = counters
+        self._on_drop = on_drop
+        self._outstanding: dict[int, SentStep] = {}
+        self._last: SentStep | None = None
+        self._last_step_id = 0
+        self._answered: set[int] = set()
+        self._blocks: dict[int, DraftBlock] = {}
+        self._collected = True
+        self._unsolicited = 0
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the last step should be waited for."""
+        last = self._last
+        return (
+            last is not None
+            and last.awaited
+            and not self._collected
+            and not self._pace.slow
+            and last.step_id in self._outstanding
+        )
+
+    @property
+    def flooding(self) -> bool:
+        """More messages came since the last step than any honest proposer sends."""
+        return self._unsolicited > UNSOLICITED_PER_STEP + len(self._mirrors)
+
+    @property
+    def answered(self) -> bool:
+        """Whether any step was answered on this stream."""
+        return bool(self._answered)
+
+    def oldest_sent_at(self) -> float | None:
+        """When the longest unanswered step was sent; None where all are answered."""
+        for step in self._outstanding.values():
+            return step.sent_at
+        return None
+
+    def advance(
+        self,
+        views: Sequence[SequenceView],
+        closed: Sequence[tuple[int, bool]],
+        step_id: int,
+        now: float,
+    ) -> proposer_pb2.Step | None:
+        """The step to send now; None where the proposer is behind or there is nothing to say."""
+        for sequence_id, finished in closed:
+            self._mirrors.close(sequence_id, finished)
+        self._blocks.clear()
+        self._collected = False
+        self._last = None
+        most = MAX_OUTSTANDING_SLOW if self._pace.slow else MAX_OUTSTANDING
+        if len(self._outstanding) >= most:
+            self._mirrors.skip(views)
+            return None
+        step, sent = self._mirrors.advance(views, step_id, now)
+        if not step.updates and not step.closes:
+            return None
+        self._outstanding[step_id] = sent
+        self._last = sent
+        self._last_step_id = step_id
+        self._unsolicited = 0
+        self._counters.lookahead_hits += len(sent.hits)
+        self._counters.lookahead_misses += sent.misses
+        self._blocks.update(sent.hits)
+        return step
+
+    def collect(self) -> dict[int, DraftBlock]:
+        """The blocks for the last step, once; what comes after this is late."""
+        blocks = self._blocks
+        self._blocks = {}
+        self._collected = True
+        return blocks
+
+    def missed(self) -> None:
+        """The last step was waited for until the deadline."""
+        self._pace.missed()
+
+    def receive(self, response: proposer_pb2.ProposeResponse | None, now: float) -> None:
+        """Take one message of the proposer, whatever it is; never raises for its content."""
+        kind = response.WhichOneof("message") if response is not None else None
+        if response is None or kind is None:
+            self._unsolicited += 1
+            self._on_drop("unparsable", "bytes that are no message of this protocol", 1)
+        elif kind == "drafts":
+            self._take_drafts(response.drafts, now)
+        elif kind == "lookahead":
+            self._unsolicited += 1
+            self._take_lookahead(response.lookahead)
+        else:
+            self._unsolicited += 1
+            self._on_drop("unexpected_welcome", "a second welcome", 1)
+
+    def _take_drafts(self, drafts: proposer_pb2.Drafts, now: float) -> None:
+        step_id = drafts.step_id
+        step = self._outstanding.get(step_id)
+        if step is None:
+            self._unsolicited += 1
+            if step_id > self._last_step_id:
+                reason = "unknown_step"
+            else:
+                reason = "duplicate" if step_id in self._answered else "stale"
+            self._on_drop(reason, f"an answer to step {step_id}", max(1, len(drafts.blocks)))
+            return
+        self._settle(step_id)
+        if step.asks:
+            self._counters.waits.add(now - step.sent_at)
+            self._pace.answered(now - step.sent_at)
+        if len(drafts.blocks) > self._limits.max_sequences:
+            self._on_drop(
+                "too_many_blocks",
+                f"{len(drafts.blocks)} blocks from a proposer of {self._limits.max_sequences} "
+                "sequences",
+                len(drafts.blocks),
+            )
+        else:
+            late = step is not self._last or self._collected
+            seen: set[int] = set()
+            for block in drafts.blocks:
+                self._take_block(block, step, late, seen)
+        for fault in drafts.faults[: self._limits.max_sequences]:
+            self._take_fault(fault)
+
+    def _settle(self, step_id: int) -> None:
+        # Answers come in order: an older step without one never gets it.
+        for old in [old for old in self._outstanding if old <= step_id]:
+            del self._outstanding[old]
+        self._answered.add(step_id)
+        if len(self._answered) > 4 * MAX_OUTSTANDING:
+            self._answered.remove(min(self._answered))
+
+    def _take_block(
+        self, block: proposer_pb2.DraftBlock, step: SentStep, late: bool, seen: set[int]
+    ) -> None:
+        sequence_id = block.sequence_id
+        ask = step.asks.get(sequence_id)
+        if ask is None:
+            known = self._mirrors.get(sequence_id) is not None
+            reason = "unasked" if known else "unknown_sequence"
+            self._on_drop(reason, f"a block for sequence {sequence_id}", 1)
+        elif block.epoch != ask.epoch or block.base_length != ask.base_length:
+            self._on_drop(
+                "stale",
+                f"epoch {block.epoch}, base {block.base_length} where epoch {ask.epoch}, "
+                f"base {ask.base_length} is current",
+                1,
+            )
+        elif sequence_id in seen:
+            self._on_drop("duplicate", f"a second block for sequence {sequence_id}", 1)
+        elif (checked := self._checked(block, ask.max_draft_tokens)) is not None:
+            seen.add(sequence_id)
+            if not checked.token_ids or sequence_id in step.hits:
+                return
+            if late:
+                self._on_drop("late", "the step went on without it", 1)
+                return
+            self._blocks[sequence_id] = checked
+            self._counters.draft_blocks += 1
+
+    def _take_fault(self, fault: proposer_pb2.SequenceFault) -> None:
+        mirror = self._mirrors.get(fault.sequence_id)
+        if mirror is None or mirror.epoch != fault.epoch:
+            return  # Closed or opened again since: already cured.
+        self._counters.faults += 1
+        self._blocks.pop(fault.sequence_id, None)
+        self._mirrors.fault(fault.sequence_id)
+
+    def _take_lookahead(self, lookahead: proposer_pb2.Lookahead) -> None:
+        if not self._limits.lookahead:
+            self._on_drop(
+                "unexpected_lookahead",
+                "look-ahead from a proposer that announced none",
+                max(1, len(lookahead.blocks)),
+            )
+            return
+        if len(lookahead.blocks) > MAX_OUTCOMES * self._limits.max_sequences:
+            self._on_drop(
+                "too_many_blocks", f"{len(lookahead.blocks)} outcomes", len(lookahead.blocks)
+            )
+            return
+        for outcome in lookahead.blocks:
+            self._take_outcome(outcome)
+
+    def _take_outcome(self, outcome: proposer_pb2.OutcomeBlock) -> None:
+        block = outcome.block
+        mirror = self._mirrors.get(block.sequence_id)
+        if mirror is None or not _is_current(outcome, mirror):
+            self._on_drop("stale_lookahead", "its round is over", 1)
+            return
+        outcome_ids = tuple(outcome.outcome_token_ids)
+        if block.base_length != outcome.base_length + len(outcome_ids) or not outcome_ids:
+            self._on_drop("bad_outcome", "base and outcome do not add up", 1)
+            return
+        checked = self._checked(block, self._limits.max_draft_tokens, lookahead=True)
+        if checked is None or not checked.token_ids:
+            return
+        if len(mirror.outcomes) >= MAX_OUTCOMES and outcome_ids not in mirror.outcomes:
+            self._on_drop("too_many_outcomes", f"more than {MAX_OUTCOMES} for one sequence", 1)
+            return
+        mirror.outcomes[outcome_ids] = checked
+
+    def _checked(
+        self, block: proposer_pb2.DraftBlock, max_draft_tokens: int, *, lookahead: bool = False
+    ) -> DraftBlock | None:
+        try:
+            return check_block(
+                block,
+                proposer=self._name,
+                max_draft_tokens=max_draft_tokens,
+                vocabulary_size=self._vocabulary_size,
+                q_forms=self._limits.q_forms,
+                lookahead=lookahead,
+            )
+        except BadBlockError as error:
+            self._on_drop(error.reason, str(error), 1)
+            return None
+
+
+def _is_current(outcome: proposer_pb2.OutcomeBlock, mirror: Mirror) -> bool:
+    return (
+        not mirror.opening
+        and outcome.block.epoch == mirror.epoch
+        and outcome.base_length == mirror.sent
+    )

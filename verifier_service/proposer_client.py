@@ -1,0 +1,273 @@
+"""One proposer as the verifier reaches it: connecting, its state, and what it says.
+
+Knows one address. Everything runs under the pool's lock and never waits; time is handed in. What
+messages mean is `proposer_answers`' business; when to come back after a failure is decided here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+from speculation.v1 import proposer_pb2
+
+from outrider.backoff import Backoff
+from outrider.transport import Listener, Stream, Transport
+from verifier_service.messages import DraftBlock, SequenceView
+from verifier_service.proposer_answers import ProposerAnswers
+from verifier_service.proposer_handshake import (
+    HandshakeError,
+    HelloParameters,
+    ProposerLimits,
+    check_welcome,
+)
+from verifier_service.proposer_mirror import Mirrors
+from verifier_service.proposer_pace import Pace
+from verifier_service.proposer_state import KindLog, LinkState, ProposerCounters, ProposerState
+
+RECONNECT_FIRST_S = 0.1
+RECONNECT_CAP_S = 2.0
+QUARANTINE_FIRST_S = 5.0
+QUARANTINE_CAP_S = 300.0
+REFUSED_RETRY_S = 30.0
+HANDSHAKE_TIMEOUT_S = 5.0
+# A step without an answer for so long: the stream is dead, whatever the network says.
+HANG_TIMEOUT_S = 30.0
+
+# Before a welcome these mean "not me, not you", which no quick retry cures.
+_REFUSALS = frozenset(
+    {
+        "INVALID_ARGUMENT",
+        "FAILED_PRECONDITION",
+        "UNIMPLEMENTED",
+        "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
+    }
+)
+
+_logger = logging.getLogger(__name__)
+
+
+class ProposerClient:
+    """The state machine of one proposer.
+
+    `choose_name` gives the name under which the advertised one is known here, unique among the
+    pool's; `listener` makes a stream's listener, which leads back to `received` and `closed`.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        hello: HelloParameters,
+        draft_deadline_s: float,
+        transport: Transport,
+        choose_name: Callable[[ProposerClient, str], str],
+        listener: Callable[[ProposerClient], Listener],
+        rng: random.Random,
+    ) -> None:
+        self.address = address
+        self.name = ""
+        self._hello = hello
+        self._hello_bytes = hello.to_proto().SerializeToString()
+        self._deadline_s = draft_deadline_s
+        self._transport = transport
+        self._choose_name = choose_name
+        self._make_listener = listener
+        self._reconnect = Backoff(RECONNECT_FIRST_S, RECONNECT_CAP_S, rng=rng)
+        self._quarantine = Backoff(QUARANTINE_FIRST_S, QUARANTINE_CAP_S, rng=rng)
+        self._counters = ProposerCounters()
+        self._log = KindLog(_logger)
+        self._epochs = itertools.count(1)
+        self._now = 0.0
+        self._state = LinkState.CONNECTING
+        self._detail = ""
+        self._limits: ProposerLimits | None = None
+        self._pace = Pace(draft_deadline_s)
+        self._listener: Listener | None = None
+        self._stream: Stream | None = None
+        self._answers: ProposerAnswers | None = None
+        self._retry_at = 0.0
+        self._connected_at = 0.0
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the last step's answer should be waited for."""
+        return self._answers is not None and self._answers.awaited
+
+    def tick(self, now: float) -> float:
+        """Do what is due; returns when to look again."""
+        self._now = now
+        if self._stream is None:
+            if now < self._retry_at:
+                return self._retry_at
+            self._connect(now)
+        if self._answers is None:
+            due = self._connected_at + HANDSHAKE_TIMEOUT_S
+            if now >= due:
+                self._lost(f"no welcome within {HANDSHAKE_TIMEOUT_S:g} s")
+                return self._retry_at
+            return due
+        oldest = self._answers.oldest_sent_at()
+        if oldest is not None and now >= oldest + HANG_TIMEOUT_S:
+            self._lost(f"no answer to a step for {HANG_TIMEOUT_S:g} s")
+            return self._retry_at
+        return now + HANG_TIMEOUT_S if oldest is None else oldest + HANG_TIMEOUT_S
+
+    def send(
+        self,
+        views: Sequence[SequenceView],
+        closed: Sequence[tuple[int, bool]],
+        step_id: int,
+        now: float,
+    ) -> None:
+        """Tell what became true, where there is someone to tell."""
+        self._now = now
+        if self._answers is None or self._stream is None:
+            return
+        step = self._answers.advance(views, closed, step_id, now)
+        if step is not None:
+            request = proposer_pb2.ProposeRequest(step=step)
+            self._stream.send(request.SerializeToString())
+
+    def collect(self) -> dict[int, DraftBlock]:
+        """The last step's blocks by sequence, once."""
+        return self._answers.collect() if self._answers is not None else {}
+
+    def missed(self) -> None:
+        """The last step was waited for until the deadline."""
+        if self._answers is None:
+            return
+        self._answers.missed()
+        self._show_pace()
+
+    def received(
+        self, listener: Listener, response: proposer_pb2.ProposeResponse | None, now: float
+    ) -> None:
+        """One message of the stream that `listener` belongs to; None where it was no message."""
+        self._now = now
+        if listener is not self._listener:
+            return
+        if self._answers is None:
+            self._take_welcome(response)
+            return
+        self._answers.receive(response, now)
+        self._show_pace()
+        if self._answers.flooding:
+            self._leave(
+                LinkState.QUARANTINED,
+                "sent far more messages than were asked for",
+                self._quarantine.next_delay(),
+            )
+        elif self._answers.answered:
+            self._reconnect.reset()
+
+    def closed(self, listener: Listener, code: str, detail: str, now: float) -> None:
+        """The stream of `listener` is over."""
+        self._now = now
+        if listener is not self._listener:
+            return
+        reason = f"{code}: {detail}" if detail else code
+        if self._answers is None and code in _REFUSALS:
+            self._leave(LinkState.REFUSED, reason, REFUSED_RETRY_S)
+        else:
+            self._lost(reason)
+
+    def shutdown(self) -> None:
+        """End the stream; nothing is connected again unless `tick` is called."""
+        self._drop_stream()
+
+    def state(self) -> ProposerState:
+        counters = self._counters
+        return ProposerState(
+            name=self.name,
+            method=self._limits.method if self._limits is not None else "",
+            address=self.address,
+            state=self._state,
+            detail=self._detail,
+            dropped=dict(counters.dropped),
+            unserved=dict(counters.unserved),
+            draft_blocks=counters.draft_blocks,
+            lookahead_hits=counters.lookahead_hits,
+            lookahead_misses=counters.lookahead_misses,
+            reconnects=max(0, counters.welcomes - 1),
+            faults=counters.faults,
+            wait_count=counters.waits.count,
+            wait_sum_ms=counters.waits.sum_ms,
+            wait_counts=tuple(counters.waits.counts),
+        )
+
+    def _connect(self, now: float) -> None:
+        self._connected_at = now
+        self._listener = self._make_listener(self)
+        self._stream = self._transport.connect(self.address, self._listener)
+        self._stream.send(self._hello_bytes)
+
+    def _take_welcome(self, response: proposer_pb2.ProposeResponse | None) -> None:
+        if response is None or response.WhichOneof("message") != "welcome":
+            self._leave(LinkState.REFUSED, "its first message is no welcome", REFUSED_RETRY_S)
+            return
+        try:
+            limits = check_welcome(response.welcome.capabilities, self._hello)
+        except HandshakeError as error:
+            self._leave(LinkState.REFUSED, str(error), REFUSED_RETRY_S)
+            return
+        self.name = self._choose_name(self, limits.name)
+        self._limits = limits
+        self._counters.welcomes += 1
+        self._pace = Pace(self._deadline_s)
+        self._answers = ProposerAnswers(
+            limits=limits,
+            name=self.name,
+            vocabulary_size=self._hello.vocabulary_size,
+            mirrors=Mirrors(limits, self.name, self._epochs, self._counters.unserved),
+            pace=self._pace,
+            counters=self._counters,
+            on_drop=self._dropped,
+        )
+        self._state = LinkState.CONNECTED
+        self._detail = ""
+        _logger.info("proposer %s (%s): connected", self.name, self.address)
+
+    def _dropped(self, reason: str, detail: str, count: int) -> None:
+        self._counters.dropped[reason] += count
+        self._log.warn(f"dropped as {reason}", self._subject(), detail, self._now, count)
+
+    def _show_pace(self) -> None:
+        if self._pace.slow and self._state is LinkState.CONNECTED:
+            self._state = LinkState.SLOW
+            self._detail = (
+                f"missed the draft deadline of {self._deadline_s * 1e3:g} ms several times in a row"
+            )
+            self._log.warn("slow", self._subject(), self._detail, self._now)
+        elif not self._pace.slow and self._state is LinkState.SLOW:
+            self._state = LinkState.CONNECTED
+            self._detail = ""
+
+    def _lost(self, reason: str) -> None:
+        self._leave(LinkState.CONNECTING, reason, self._reconnect.next_delay())
+
+    def _leave(self, state: LinkState, reason: str, delay: float) -> None:
+        self._drop_stream()
+        self._state = state
+        self._detail = reason
+        self._retry_at = self._now + delay
+        self._log.warn(
+            "not reachable" if state is LinkState.CONNECTING else state.value,
+            self._subject(),
+            reason,
+            self._now,
+        )
+
+    def _drop_stream(self) -> None:
+        stream = self._stream
+        self._stream = None
+        self._listener = None
+        self._answers = None
+        if stream is not None:
+            stream.close()
+
+    def _subject(self) -> str:
+        return f"{self.name} ({self.address})" if self.name else self.address

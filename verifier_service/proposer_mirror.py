@@ -1,0 +1,248 @@
+"""The sequences one proposer holds, and the step that keeps them true; knows no stream.
+
+A proposer's copy of a sequence is a mirror: this file remembers how far each one is and says what
+to send next. It lives as long as one stream; a new stream starts with no mirrors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from speculation.v1 import proposer_pb2, types_pb2
+
+from verifier_service.draft_checks import cut_block
+from verifier_service.messages import DraftBlock, Sampling, SequenceView
+from verifier_service.proposer_handshake import ProposerLimits
+
+OPEN_CHUNK_IDS = 16_384
+# Bounds one step's size and the time to build it; longer opens go on in the next steps.
+OPEN_IDS_PER_STEP = 65_536
+MAX_OUTCOMES = 128
+MAX_FAULTS = 3
+_SEED_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Drafts wanted of one sequence: what an honest answer must name."""
+
+    epoch: int
+    base_length: int
+    max_draft_tokens: int
+
+
+@dataclass(slots=True)
+class SentStep:
+    """One step as sent: `asks` still open, `hits` answered ahead."""
+
+    step_id: int
+    sent_at: float
+    asks: dict[int, Ask] = field(default_factory=dict)
+    hits: dict[int, DraftBlock] = field(default_factory=dict)
+    misses: int = 0
+
+    @property
+    def awaited(self) -> bool:
+        """Whether an answer could bring something that look-ahead did not."""
+        return len(self.asks) > len(self.hits)
+
+
+@dataclass(slots=True)
+class Mirror:
+    """One sequence at the proposer; `sent` ids of it are there, all of them once not `opening`."""
+
+    epoch: int
+    sent: int = 0
+    opening: bool = True
+    # A round ended that the proposer was not told of by itself.
+    gap: bool = False
+    outcomes: dict[tuple[int, ...], DraftBlock] = field(default_factory=dict)
+
+
+class Mirrors:
+    """All mirrors of one stream.
+
+    `name` is the proposer's name here, `epochs` never repeats a number for this proposer;
+    `unserved` counts the sequences that were not sent, by reason.
+    """
+
+    def __init__(
+        self, limits: ProposerLimits, name: str, epochs: Iterator[int], unserved: Counter[str]
+    ) -> None:
+        self._limits = limits
+        self._name = name
+        self._epochs = epochs
+        self._unserved_counts = unserved
+        self._mirrors: dict[int, Mirror] = {}
+        self._unserved: dict[int, str] = {}
+        self._faults: Counter[int] = Counter()
+        self._closes: list[tuple[int, bool]] = []
+
+    def __len__(self) -> int:
+        return len(self._mirrors)
+
+    def get(self, sequence_id: int) -> Mirror | None:
+        return self._mirrors.get(sequence_id)
+
+    def close(self, sequence_id: int, finished: bool) -> None:
+        """The sequence is over; the next step says so. Unknown ones are ignored."""
+        self._unserved.pop(sequence_id, None)
+        self._faults.pop(sequence_id, None)
+        if self._mirrors.pop(sequence_id, None) is not None:
+            self._closes.append((sequence_id, finished))
+
+    def fault(self, sequence_id: int) -> None:
+        """The proposer lost the sequence: open it again, but not for ever."""
+        self._faults[sequence_id] += 1
+        if self._faults[sequence_id] > MAX_FAULTS:
+            self._give_up(sequence_id, "faulted")
+        else:
+            self._mirrors.pop(sequence_id, None)
+
+    def skip(self, views: Sequence[SequenceView]) -> None:
+        """These rounds are not told now; a later commit carries their ids in one piece."""
+        for view in views:
+            mirror = self._mirrors.get(view.sequence_id)
+            if mirror is not None:
+                mirror.gap = True
+
+    def advance(
+        self, views: Sequence[SequenceView], step_id: int, now: float
+    ) -> tuple[proposer_pb2.Step, SentStep]:
+        """The step that makes the mirrors equal to the views, and what it asks for."""
+        step = proposer_pb2.Step(step_id=step_id)
+        sent = SentStep(step_id, now)
+        budget = OPEN_IDS_PER_STEP
+        limit = self._limits.context_limit
+        for view in views:
+            if view.only and view.only != self._name:
+                self.skip((view,))
+                continue
+            length = len(view.ids)
+            if limit is not None and length >= limit:
+                self._give_up(view.sequence_id, "context_limit")
+                continue
+            mirror = self._mirror_of(view.sequence_id, length)
+            if mirror is None:
+                continue
+            wanted = min(view.max_draft_tokens, self._limits.max_draft_tokens)
+            if limit is not None:
+                wanted = min(wanted, limit - length)
+            if mirror.opening:
+                budget = self._open(step, view, mirror, wanted, budget)
+                if mirror.opening:
+                    continue
+            elif length > mirror.sent or wanted:
+                self._commit(step, sent, view, mirror, wanted)
+            if wanted:
+                sent.asks[view.sequence_id] = Ask(mirror.epoch, length, wanted)
+        for sequence_id, finished in self._closes:
+            step.closes.add(sequence_id=sequence_id, finished=finished)
+        self._closes.clear()
+        return step, sent
+
+    def _mirror_of(self, sequence_id: int, length: int) -> Mirror | None:
+        mirror = self._mirrors.get(sequence_id)
+        if mirror is not None and length >= mirror.sent:
+            return mirror
+        if mirror is None:
+            if self._unserved.get(sequence_id, "over_capacity") != "over_capacity":
+                return None
+            # A close counts until it is sent: the proposer may read updates before closes.
+            if len(self._mirrors) + len(self._closes) >= self._limits.max_sequences:
+                self._leave_out(sequence_id, "over_capacity")
+                return None
+            self._unserved.pop(sequence_id, None)
+        # Also where the ids are fewer than were sent: what the proposer holds is not this.
+        mirror = self._mirrors[sequence_id] = Mirror(next(self._epochs))
+        return mirror
+
+    def _give_up(self, sequence_id: int, reason: str) -> None:
+        if self._mirrors.pop(sequence_id, None) is not None:
+            self._closes.append((sequence_id, False))
+        self._leave_out(sequence_id, reason)
+
+    def _leave_out(self, sequence_id: int, reason: str) -> None:
+        if self._unserved.get(sequence_id) != reason:
+            self._unserved[sequence_id] = reason
+            self._unserved_counts[reason] += 1
+
+    def _open(
+        self,
+        step: proposer_pb2.Step,
+        view: SequenceView,
+        mirror: Mirror,
+        wanted: int,
+        budget: int,
+    ) -> int:
+        total = len(view.ids)
+        while mirror.opening and budget > 0:
+            end = min(total, mirror.sent + min(OPEN_CHUNK_IDS, budget))
+            more = end < total
+            step.updates.add(
+                sequence_id=view.sequence_id,
+                epoch=mirror.epoch,
+                max_draft_tokens=0 if more else wanted,
+                open=proposer_pb2.SequenceOpen(
+                    offset=mirror.sent,
+                    token_ids=view.ids[mirror.sent : end],
+                    prompt_length=view.prompt_length,
+                    more=more,
+                    sampling=_sampling(view.sampling),
+                    cache_salt=view.cache_salt,
+                ),
+            )
+            budget -= max(1, end - mirror.sent)
+            mirror.sent = end
+            mirror.opening = more
+        mirror.gap = False
+        return budget
+
+    def _commit(
+        self,
+        step: proposer_pb2.Step,
+        sent: SentStep,
+        view: SequenceView,
+        mirror: Mirror,
+        wanted: int,
+    ) -> None:
+        ids = view.ids[mirror.sent :]
+        commit = proposer_pb2.SequenceCommit(base_length=mirror.sent, token_ids=ids)
+        if view.drafted and ids and not mirror.gap:
+            commit.proposer = self._told_name(view.proposer)
+            commit.drafted = view.drafted
+            commit.accepted = view.accepted
+        step.updates.add(
+            sequence_id=view.sequence_id,
+            epoch=mirror.epoch,
+            max_draft_tokens=wanted,
+            commit=commit,
+        )
+        mirror.gap = False
+        if not ids:
+            return
+        if wanted and self._limits.lookahead:
+            block = mirror.outcomes.get(tuple(ids))
+            if block is None:
+                sent.misses += 1
+            else:
+                sent.hits[view.sequence_id] = cut_block(block, wanted)
+        mirror.sent += len(ids)
+        mirror.outcomes.clear()
+
+    def _told_name(self, used: str) -> str:
+        """The used proposer's name as this one knows it: its own name means itself only."""
+        if used == self._name:
+            return self._limits.name
+        return f"{used}-1" if used == self._limits.name else used
+
+
+def _sampling(sampling: Sampling) -> types_pb2.DraftSampling:
+    return types_pb2.DraftSampling(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        seed=sampling.seed & _SEED_MASK,
+    )

@@ -1,0 +1,185 @@
+"""All proposers of one verifier as a single source of drafts; knows no message's content.
+
+The engine's thread sends and collects; streams' threads bring answers; a thread of the pool's own
+reconnects. One lock guards it all, and nothing is done under it that could wait.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import threading
+from collections.abc import Sequence
+
+from outrider.transport import Clock, SystemClock, Transport
+from verifier_service.messages import DraftBlock, SequenceView
+from verifier_service.proposer_answers import parse
+from verifier_service.proposer_client import ProposerClient
+from verifier_service.proposer_handshake import HelloParameters
+from verifier_service.proposer_link import GrpcTransport
+from verifier_service.proposer_state import ProposerState
+
+CLOSE_TIMEOUT_S = 1.0
+_LONGEST_NAP_S = 1.0
+_ADDRESS = re.compile(r"unix:.+|.+:\d{1,5}")
+
+
+class ProposerPool:
+    """A `DraftSource` over any number of proposers.
+
+    `addresses` are `unix:PATH` or `HOST:PORT`, each once; `draft_deadline_s` is the longest a
+    step waits, counted from its `send`. Without a `transport` it speaks gRPC. With `maintain`
+    False no thread is started and the caller calls `tick` (tests with a virtual clock).
+    Raises ValueError for bad arguments; connecting happens in the background.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        hello: HelloParameters,
+        draft_deadline_s: float,
+        *,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        maintain: bool = True,
+    ) -> None:
+        check_addresses(addresses)
+        if not 0 < draft_deadline_s < float("inf"):
+            raise ValueError(f"draft_deadline_s={draft_deadline_s}; a positive number is needed")
+        self._deadline_s = draft_deadline_s
+        self._clock = clock or SystemClock()
+        self._transport = transport or GrpcTransport()
+        # Re-entrant: an in-process transport delivers on the waiting thread.
+        self._condition = threading.Condition(threading.RLock())
+        self._wake = threading.Event()
+        self._step_ids = itertools.count(1)
+        self._sent_at = 0.0
+        self._ended = False
+        self._clients = [
+            ProposerClient(
+                address,
+                hello=hello,
+                draft_deadline_s=draft_deadline_s,
+                transport=self._transport,
+                choose_name=self._choose_name,
+                listener=lambda client: _Listener(self, client),
+                rng=rng or random.Random(),
+            )
+            for address in addresses
+        ]
+        self._maintainer: threading.Thread | None = None
+        if maintain and self._clients:
+            self._maintainer = threading.Thread(
+                target=self._maintain, name="proposer-pool", daemon=True
+            )
+            self._maintainer.start()
+
+    def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+        """Tell all proposers what became true; one message each. `closed`: (id, finished)."""
+        with self._condition:
+            if self._ended:
+                return
+            step_id = next(self._step_ids)
+            self._sent_at = self._clock.now()
+            for client in self._clients:
+                client.send(views, closed, step_id, self._sent_at)
+
+    def collect(self) -> dict[int, list[DraftBlock]]:
+        """Blocks that answer the last `send`, by sequence, in the order of the addresses.
+
+        Returns as soon as every proposer that is worth waiting for has answered.
+        """
+        with self._condition:
+            until = self._sent_at + self._deadline_s
+            while awaited := [client for client in self._clients if client.awaited]:
+                left = until - self._clock.now()
+                if left <= 0:
+                    for client in awaited:
+                        client.missed()
+                    break
+                self._clock.wait(self._condition, left)
+            drafts: dict[int, list[DraftBlock]] = {}
+            for client in self._clients:
+                for sequence_id, block in client.collect().items():
+                    drafts.setdefault(sequence_id, []).append(block)
+            return drafts
+
+    def states(self) -> list[ProposerState]:
+        """Each proposer at this moment, in the order of the addresses."""
+        with self._condition:
+            return [client.state() for client in self._clients]
+
+    def tick(self) -> float:
+        """Connect and time out what is due; returns when to look again, on the pool's clock."""
+        with self._condition:
+            now = self._clock.now()
+            if self._ended:
+                return now + _LONGEST_NAP_S
+            return min((client.tick(now) for client in self._clients), default=now + _LONGEST_NAP_S)
+
+    def close(self) -> None:
+        """End all streams and threads within a second. Idempotent; later calls do nothing."""
+        with self._condition:
+            self._ended = True
+            for client in self._clients:
+                client.shutdown()
+            self._condition.notify_all()
+        self._wake.set()
+        self._transport.close(CLOSE_TIMEOUT_S)
+        if self._maintainer is not None:
+            self._maintainer.join(CLOSE_TIMEOUT_S)
+
+    def _choose_name(self, client: ProposerClient, advertised: str) -> str:
+        taken = {other.name for other in self._clients if other is not client}
+        candidates = itertools.chain(
+            [client.name] if re.fullmatch(re.escape(advertised) + r"(-\d+)?", client.name) else [],
+            [advertised],
+            (f"{advertised}-{number}" for number in itertools.count(2)),
+        )
+        return next(name for name in candidates if name not in taken)
+
+    def _maintain(self) -> None:
+        while not self._ended:
+            nap = self.tick() - self._clock.now()
+            self._wake.wait(min(_LONGEST_NAP_S, max(0.0, nap)))
+            self._wake.clear()
+
+
+class _Listener:
+    """Brings one stream's events to its client, under the pool's lock."""
+
+    def __init__(self, pool: ProposerPool, client: ProposerClient) -> None:
+        self._pool = pool
+        self._client = client
+
+    def received(self, data: bytes) -> None:
+        response = parse(data)
+        pool = self._pool
+        with pool._condition:
+            if pool._ended:
+                return
+            self._client.received(self, response, pool._clock.now())
+            # Waking the engine for half of the answers would only cost it a switch.
+            if not any(client.awaited for client in pool._clients):
+                pool._condition.notify_all()
+
+    def closed(self, code: str, detail: str) -> None:
+        pool = self._pool
+        with pool._condition:
+            if pool._ended:
+                return
+            self._client.closed(self, code, detail, pool._clock.now())
+            pool._condition.notify_all()
+        pool._wake.set()
+
+
+def check_addresses(addresses: Sequence[str]) -> None:
+    """Raise ValueError for one that is not `unix:PATH` or `HOST:PORT`, or that is given twice."""
+    for address in addresses:
+        if not _ADDRESS.fullmatch(address):
+            raise ValueError(f"proposer address {address!r}; unix:PATH or HOST:PORT is needed")
+    for address in addresses:
+        if list(addresses).count(address) > 1:
+            raise ValueError(f"proposer address {address!r} is given twice")
