@@ -1,0 +1,130 @@
+"""What a proposer may be configured with, and the environment variables that Outrider reads.
+
+Knows the rules of a speculative config's values; how users write one is in
+speculative_options.py. Does not know how proposers or the verifier work.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from outrider import speculative_names as names
+
+MAX_SPECULATIVE_TOKENS = 128
+DEFAULT_SUFFIX_TREE_DEPTH = 24
+DEFAULT_LOOKUP = 5
+
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class SpeculativeConfig(BaseModel):
+    """One proposer, as `--speculative-config` describes it.
+
+    Defaults are vLLM's, but for `rejection_sample_method`, where `coupled` has no counterpart
+    there. `num_speculative_tokens` is the ceiling K; the verifier may take fewer.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    method: Literal["ngram", "suffix"]
+    num_speculative_tokens: Annotated[int, Field(ge=1, le=MAX_SPECULATIVE_TOKENS)]
+    prompt_lookup_min: PositiveInt = DEFAULT_LOOKUP
+    prompt_lookup_max: PositiveInt = DEFAULT_LOOKUP
+    suffix_decoding_max_tree_depth: PositiveInt = DEFAULT_SUFFIX_TREE_DEPTH
+    suffix_decoding_max_cached_requests: Annotated[int, Field(ge=0)] = 10_000
+    suffix_decoding_max_spec_factor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    suffix_decoding_min_token_prob: Annotated[float, Field(ge=0, le=1)] = 0.1
+    rejection_sample_method: Literal["coupled", "standard", "block"] = "coupled"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, values: Mapping[str, object]) -> dict[str, object]:
+        filled = dict(values)
+        low, high = filled.get("prompt_lookup_min"), filled.get("prompt_lookup_max")
+        if low is None and high is not None:
+            filled["prompt_lookup_min"] = high
+        if high is None and low is not None:
+            filled["prompt_lookup_max"] = low
+        if filled.get("method") == "suffix" and "num_speculative_tokens" not in filled:
+            depth = filled.get("suffix_decoding_max_tree_depth", DEFAULT_SUFFIX_TREE_DEPTH)
+            filled["num_speculative_tokens"] = (
+                min(depth, MAX_SPECULATIVE_TOKENS) if isinstance(depth, int) and depth > 0 else 1
+            )
+        return filled
+
+    @model_validator(mode="after")
+    def _check_window(self) -> SpeculativeConfig:
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise ValueError(
+                f"prompt_lookup_min {self.prompt_lookup_min} is greater than prompt_lookup_max "
+                f"{self.prompt_lookup_max}"
+            )
+        return self
+
+    def __repr__(self) -> str:
+        """The keys that have a meaning for the method, as the startup log shows them."""
+        shown = (
+            f"{key}={getattr(self, key)!r}"
+            for key, methods in names.SUPPORTED_KEYS.items()
+            if self.method in methods
+        )
+        return f"SpeculativeConfig({', '.join(shown)})"
+
+    __str__ = __repr__
+
+
+# What `serve` speculates with when nothing else is asked for: both cheap proposers, at a length
+# that one verification on a CPU still costs about what a single token does.
+DEFAULT_SPECULATION: tuple[SpeculativeConfig, ...] = (
+    SpeculativeConfig(
+        method="ngram", num_speculative_tokens=8, prompt_lookup_min=2, prompt_lookup_max=5
+    ),
+    SpeculativeConfig(method="suffix", num_speculative_tokens=8),
+)
+
+
+def cache_directory(override: Path | None = None) -> Path:
+    """Where models are kept: `override`, $OUTRIDER_CACHE_DIR, or the user's cache directory."""
+    if override is not None:
+        return override.expanduser().absolute()
+    from_environment = os.environ.get("OUTRIDER_CACHE_DIR")
+    if from_environment:
+        return Path(from_environment).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("outrider"))
+
+
+def child_environment(**changes: str) -> dict[str, str]:
+    """The environment for a child process: this process's own, with `changes`."""
+    return {**os.environ, **changes}
+
+
+def describe_validation(error: ValidationError, option: str) -> str:
+    """The first problem pydantic found, as one line: option, key, value, what is allowed."""
+    problem = error.errors(include_url=False, include_context=True)[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
+    if not key:
+        return f"{option}: {message}"
+    if problem["type"] == "missing":
+        return f"{option}: {key} is required"
+    lowered = message[:1].lower() + message[1:]
+    return f"{option}: {key}: {shorten(repr(problem['input']))}: {lowered}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean X?`, or nothing when no known name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def shorten(text: str, limit: int = 80) -> str:
+    """`text`, cut to `limit` characters."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
