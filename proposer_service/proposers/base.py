@@ -1,0 +1,78 @@
+"""What every drafting method must be able to do: guess the next tokens of many growing texts.
+
+Knows token ids only. Protocol, epochs and faults are the server's business (sequences.py): a
+method is only ever told what is consistent.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Outcomes of one round, for one sequence, that look-ahead prepares at most.
+MAX_OUTCOMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A chain of draft tokens; empty where the method has no guess.
+
+    `match_length` is how many of the text's last tokens the guess rests on, 0 where that has no
+    meaning. `confidences` is empty or holds, for each draft token, the method's estimate that the
+    whole chain up to it survives verification (so it never rises along the chain).
+    """
+
+    ids: tuple[int, ...]
+    match_length: int = 0
+    confidences: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A way the round in flight may end, and the draft for the text as it is then.
+
+    `ids` are the tokens that would be committed: the accepted drafts, then the target's own token.
+    """
+
+    ids: tuple[int, ...]
+    draft: Draft
+
+
+NO_DRAFT = Draft(())
+
+
+class Proposer(ABC):
+    """A drafting method and the texts it follows; not thread-safe.
+
+    Must be a function of what it was told: no clock, no randomness that is not seeded.
+    """
+
+    @abstractmethod
+    def open(self, sequence_id: int, ids: Sequence[int], prompt_length: int, salt: str) -> None:
+        """Start following a text whose first ids are `ids` (at least one).
+
+        `prompt_length` of the text's ids are its prompt; `ids` may end before or after it. Texts
+        of different `salt` must never shape each other's drafts. `sequence_id` is not open.
+        """
+
+    @abstractmethod
+    def extend(self, sequence_id: int, ids: Sequence[int]) -> None:
+        """Append ids to an open text."""
+
+    @abstractmethod
+    def propose(self, sequence_id: int, max_draft_tokens: int) -> Draft:
+        """Guess at most `max_draft_tokens` (>= 1) ids that follow the text; changes nothing."""
+
+    @abstractmethod
+    def lookahead(
+        self, sequence_id: int, draft: Draft, max_draft_tokens: int
+    ) -> Sequence[Outcome]:
+        """At most MAX_OUTCOMES likely ends of a round that verifies `draft`, likeliest first.
+
+        `draft` is what `propose` just gave for this text. Changes nothing.
+        """
+
+    @abstractmethod
+    def close(self, sequence_id: int, finished: bool) -> None:
+        """Stop following a text. Only where it is `finished` may its ids shape later drafts."""
