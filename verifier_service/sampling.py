@@ -1,0 +1,215 @@
+"""From logits to token ids: the processed target distribution and its exact choice.
+
+Knows rows of logits and each row's sampling; does not know sequences, drafts or rules. Shapes
+depend only on the number of rows R and the vocabulary V. What a batch contains is told by the
+host (`SamplingFlags`), never read back from the device.
+
+Filters are defined by values, not by ranks, so that they do not depend on a sort's order:
+top-k keeps every token whose logit is at least the k-th largest, top-p every token for which
+the mass of strictly more likely tokens is below p. Tied tokens stay or go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from verifier_service.filters import apply_top_k, apply_top_p
+from verifier_service.messages import Sampling
+from verifier_service.noise import Keys, NoiseBuffers, row_keys
+
+# Quotients by less could leave float32; such rows are greedy, as they are in every other sense.
+GREEDY_BELOW = 1e-5
+
+
+def is_greedy(sampling: Sampling) -> bool:
+    """Whether a request takes the argmax: temperature (nearly) 0, or only one token allowed."""
+    return sampling.temperature < GREEDY_BELOW or sampling.top_k == 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowSampling:
+    """Sampling of each row, tensors on the engine's device.
+
+    `temperature` [R] float32, exactly 0 for greedy rows; `top_k` [R] int64, 0 for no limit;
+    `top_p` [R] float32, 1 for no limit; `seed` [R] int64; `position` [R] int64, the absolute
+    index (prompt and output) of the token that the row chooses.
+    """
+
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    seed: Tensor
+    position: Tensor
+
+    def select(self, rows: Tensor) -> RowSampling:
+        """The sampling of some rows, by index [n]."""
+        return RowSampling(
+            self.temperature[rows],
+            self.top_k[rows],
+            self.top_p[rows],
+            self.seed[rows],
+            self.position[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingFlags:
+    """What a batch contains, known to the host; a flag may be true in vain, never false in vain.
+
+    `any_tempered`: a random row has a temperature other than 1.
+    """
+
+    any_greedy: bool = True
+    any_random: bool = True
+    any_tempered: bool = True
+    any_top_k: bool = True
+    any_top_p: bool = True
+
+    @classmethod
+    def of(cls, samplings: Iterable[Sampling]) -> SamplingFlags:
+        """The flags of a batch of requests."""
+        greedy = random = tempered = top_k = top_p = False
+        for sampling in samplings:
+            if is_greedy(sampling):
+                greedy = True
+                continue
+            random = True
+            tempered |= sampling.temperature != 1.0
+            top_k |= sampling.top_k > 0
+            top_p |= sampling.top_p < 1.0
+        return cls(greedy, random, tempered, top_k, top_p)
+
+
+def pack_rows(
+    entries: Sequence[tuple[Sampling, int, int]],
+    device: torch.device | str = "cpu",
+    num_rows: int | None = None,
+) -> RowSampling:
+    """Row tensors of `entries` (sampling, position of the first row, number of rows), in order.
+
+    `num_rows` pads with greedy rows up to a bucket's size. Raises ValueError if it is too small.
+    """
+    used = sum(count for _, _, count in entries)
+    total = used if num_rows is None else num_rows
+    if used > total:
+        raise ValueError(f"num_rows {total}: the batch has {used} rows")
+    temperature = [0.0] * total
+    top_k = [0] * total
+    top_p = [1.0] * total
+    seed = [0] * total
+    position = [0] * total
+    row = 0
+    for sampling, first, count in entries:
+        end = row + count
+        if not is_greedy(sampling):
+            temperature[row:end] = [sampling.temperature] * count
+            top_k[row:end] = [sampling.top_k] * count
+            top_p[row:end] = [sampling.top_p] * count
+            seed[row:end] = [sampling.seed] * count
+        position[row:end] = range(first, first + count)
+        row = end
+    return RowSampling(
+        torch.tensor(temperature, dtype=torch.float32).to(device, non_blocking=True),
+        torch.tensor(top_k, dtype=torch.int64).to(device, non_blocking=True),
+        torch.tensor(top_p, dtype=torch.float32).to(device, non_blocking=True),
+        torch.tensor(seed, dtype=torch.int64).to(device, non_blocking=True),
+        torch.tensor(position, dtype=torch.int64).to(device, non_blocking=True),
+    )
+
+
+def process_logits(logits: Tensor, rows: RowSampling, flags: SamplingFlags) -> Tensor:
+    """The logits [R, V] of the target's processed distribution, float32.
+
+    Temperature, then top-k, then top-p, as vLLM orders them; filtered tokens become -inf.
+    Greedy rows keep their values. `logits` is not written to; the result may be the same tensor
+    when nothing was to be done. float64 logits stay float64 (for tests that enumerate).
+    """
+    processed = logits if logits.dtype == torch.float64 else logits.to(torch.float32)
+    if not flags.any_random:
+        return processed
+    random = rows.temperature > 0
+    if flags.any_tempered:
+        divisor = torch.where(random, rows.temperature, 1.0).to(processed.dtype)
+        processed = processed / divisor.unsqueeze(-1)
+    if flags.any_top_k:
+        processed = apply_top_k(processed, torch.where(random, rows.top_k, 0))
+    if flags.any_top_p:
+        processed = apply_top_p(processed, torch.where(random, rows.top_p, 1.0))
+    return processed
+
+
+def choose(
+    processed: Tensor, rows: RowSampling, flags: SamplingFlags, noise: NoiseBuffers
+) -> Tensor:
+    """Token id of each row, int64 [R]: argmax of processed logits plus the shared noise.
+
+    A function of (processed row, seed, position) alone, so a row gets the same token whatever
+    stands beside it and whether it verifies a draft or not. Greedy rows take the plain argmax,
+    the lowest id among ties.
+    """
+    if not flags.any_random:
+        return argmax(processed)
+    chosen = gumbel_argmax(processed, row_keys(rows.seed, rows.position), noise)
+    if flags.any_greedy:
+        chosen = torch.where(rows.temperature > 0, chosen, argmax(processed))
+    return chosen
+
+
+def choose_with_gap(
+    processed: Tensor, rows: RowSampling, flags: SamplingFlags, noise: NoiseBuffers
+) -> tuple[Tensor, Tensor]:
+    """`choose`, and by how much each winner's perturbed score beats the second, float32 [R].
+
+    For telling numerical divergences from wrong ones; not for the hot path. The gap is inf where
+    only one token is allowed.
+    """
+    chosen = choose(processed, rows, flags, noise)
+    scores = processed.clone()
+    keys = row_keys(rows.seed, rows.position)
+    random = rows.temperature > 0
+    for start in range(0, scores.shape[0], noise.rows):
+        part = slice(start, start + noise.rows)
+        shift = noise.exponential((keys[0][part], keys[1][part])).log()
+        scores[part] -= torch.where(random[part].unsqueeze(-1), shift, 0.0)
+    best = scores.gather(1, chosen.unsqueeze(1))
+    rest = scores.scatter(1, chosen.unsqueeze(1), -torch.inf)
+    return chosen, (best - rest.amax(dim=1, keepdim=True)).squeeze(1)
+
+
+def gumbel_argmax(scores: Tensor, keys: Keys, noise: NoiseBuffers) -> Tensor:
+    """argmax over v of scores[r, v] - log E[r, v], int64 [R], with E of the rows' keys."""
+    chosen = []
+    for start in range(0, scores.shape[0], noise.rows):
+        part = slice(start, start + noise.rows)
+        shift = noise.exponential((keys[0][part], keys[1][part])).log_()
+        chosen.append(argmax(torch.sub(scores[part], shift, out=_out(shift, scores))))
+    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
+
+
+def race_argmax(weights: Tensor, keys: Keys, noise: NoiseBuffers) -> Tensor:
+    """argmax over v of weights[r, v] / E[r, v], int64 [R]: v with probability ~ its weight.
+
+    Weights are at least 0, one of each row above 0; they need not be normalised.
+    """
+    chosen = []
+    for start in range(0, weights.shape[0], noise.rows):
+        part = slice(start, start + noise.rows)
+        rate = noise.exponential((keys[0][part], keys[1][part]))
+        chosen.append(argmax(torch.div(weights[part], rate, out=_out(rate, weights))))
+    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
+
+
+def argmax(values: Tensor) -> Tensor:
+    """Index of each row's largest value, int64 [R], the lowest among ties."""
+    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
+        # numpy's is vectorised, torch's is not: 5 against 100 microseconds for 49,152 values.
+        return torch.from_numpy(values.numpy().argmax(axis=-1))
+    return values.argmax(dim=-1)
+
+
+def _out(buffer: Tensor, like: Tensor) -> Tensor | None:
+    return buffer if buffer.dtype == like.dtype else None
