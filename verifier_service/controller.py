@@ -1,0 +1,307 @@
+"""How many drafts of which block each sequence gets verified in a step; zero is an answer.
+
+Knows measured step times, acceptance estimates and counts; never a draft token's id, so that under
+every rejection rule the output stays the target's own (DESIGN: selection must not peek). It runs
+on the engine's thread between two forwards. `docs/controller.md` explains the policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from verifier_service import choice
+from verifier_service.admission import Admission, admit
+from verifier_service.candidates import Candidate, Decision
+from verifier_service.costs import CostTable
+from verifier_service.estimates import AcceptanceEstimates
+from verifier_service.messages import DraftBlock
+from verifier_service.offers import Offer, offers
+from verifier_service.probing import ProbeBudget
+
+__all__ = ["Candidate", "Controller", "Decision"]
+
+# Relative gain over plain below which speculation is given up, and above which it is taken up.
+_LEAVE, _ENTER = 0.005, 0.02
+# Weight of one step in the average gain, while on and while off.
+_RATE_ON, _RATE_OFF = 1.0 / 24.0, 1.0 / 6.0
+_WAIT_RATE = 0.1
+# Asking counts as free where its wait is below this share of a step.
+_FREE_WAIT = 0.002
+# A plain step is taken when none was measured for so many steps and little is lost by it.
+_PLAIN_AGE, _PLAIN_MAX_GAIN = 256, 0.25
+_MAX_PROBES = 8
+
+
+class Controller:
+    """Admits drafts so that emitted tokens per measured second are most; `choose` picks blocks.
+
+    Call order for each step: `wanted` (before asking), `observe_wait`, `plan`, the forward,
+    `observe_step`, `observe_round` for each sequence with drafts. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        num_speculative_tokens: int,
+        costs: CostTable,
+        *,
+        adaptive: bool = True,
+        choose: choice.ChooseBlock = choice.best_block,
+    ) -> None:
+        if num_speculative_tokens < 0:
+            raise ValueError(
+                f"num_speculative_tokens is {num_speculative_tokens}; allowed: 0 or more"
+            )
+        self.costs = costs
+        self.estimates = AcceptanceEstimates(max(num_speculative_tokens, 1))
+        self._ceiling = num_speculative_tokens
+        self._adaptive = adaptive
+        self._choose = choose
+        self._budget = ProbeBudget()
+        self._on = True
+        # Decayed averages: gain of the plans made, seconds waited, deepest draft admitted.
+        self._gain = 2.0 * _ENTER
+        self._wait = -1.0
+        self._depth = float(num_speculative_tokens)
+        self._step = 0
+        self._verified_at: dict[int, int] = {}
+        self._probing: set[int] = set()
+        self._last: Admission | None = None
+        self._refusal = ""
+
+    def wanted(self, num_sequences: int, limit: int) -> int:
+        """How many drafts to ask proposers for now, for a sequence that may verify `limit`.
+
+        0 while waiting for drafts costs more than they save, but for probes.
+        """
+        most = min(limit, self._ceiling)
+        if most <= 0:
+            return 0
+        rows = max(num_sequences, 1)
+        plain, one = self.costs.curve(rows, 2, rows).tolist()
+        if not self._adaptive or self._wait <= _FREE_WAIT * plain:
+            return most
+        if self._on:
+            return min(most, math.ceil(self._depth) + 2)
+        return most if self._budget.affords(self._wait + one - plain) else 0
+
+    def plan(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        other_query_tokens: int = 0,
+        total_context: int = 0,
+        draft_budget: int | None = None,
+    ) -> list[Decision]:
+        """One decision for each candidate, in order.
+
+        `other_query_tokens` are rows of the step that are no candidate's (prefill chunks);
+        `total_context` is the sum of context lengths; `draft_budget` the most drafts in all.
+        """
+        self._step += 1
+        self._probing.clear()
+        most = self._ceiling * len(candidates)
+        if draft_budget is not None:
+            most = max(min(most, draft_budget), 0)
+        chosen = offers(candidates, self._ceiling, self.estimates, self._choose)
+        if not self._adaptive:
+            counts: list[int] = []
+            for offer in chosen:
+                counts.append(min(offer.length, most - sum(counts)))
+            return self._decisions(candidates, chosen, counts, None, plain_step=False)
+        if not candidates:
+            return []
+        asked = any(candidate.ask > 0 for candidate in candidates)
+        best = admit(
+            [offer.survival for offer in chosen],
+            self.costs,
+            sequences=len(candidates),
+            others=other_query_tokens,
+            context=total_context,
+            waited=max(self._wait, 0.0) if asked else 0.0,
+            most=most,
+        )
+        if asked:
+            self._follow(best)
+        self._last = best
+        counts = best.counts
+        plain_step = other_query_tokens == 0 and self._plain_due(best, len(candidates))
+        if plain_step or best.gain < (_LEAVE if self._on else _ENTER):
+            counts = [0] * len(chosen)
+        if not plain_step:
+            self._probe(chosen, counts, best, most)
+        self._depth = max([0.98 * self._depth, *map(float, counts)])
+        return self._decisions(candidates, chosen, counts, best, plain_step=plain_step)
+
+    def observe_wait(self, seconds: float) -> None:
+        """Take in how long this step waited, idle, for the drafts it had asked for."""
+        if seconds < 0.0:
+            raise ValueError(f"draft wait is {seconds} seconds; allowed: 0 or more")
+        if self._wait < 0.0:
+            self._wait = seconds
+        # One missed deadline is no habit yet.
+        bounded = min(seconds, 4.0 * self._wait + 1e-3)
+        self._wait += _WAIT_RATE * (bounded - self._wait)
+        if not self._on:
+            self._budget.spend(seconds)
+
+    def observe_step(
+        self,
+        sequences: int,
+        query_tokens: int,
+        context_tokens: int,
+        seconds: float,
+        prefill_tokens: int = 0,
+    ) -> None:
+        """Take in what a step cost. Steps with `prefill_tokens` do not refresh the table."""
+        if sequences < 1 or seconds <= 0.0:
+            return
+        if prefill_tokens == 0:
+            self.costs.observe(query_tokens, sequences, context_tokens, seconds)
+        self._budget.earn(min(seconds, 2.0 * self.costs.seconds(query_tokens, sequences)))
+
+    def observe_round(
+        self, sequence_id: int, block: DraftBlock, *, greedy: bool, drafted: int, accepted: int
+    ) -> None:
+        """Take in a verification: `accepted` by the rule, before any cut by a stop condition."""
+        if drafted <= 0:
+            return
+        self.estimates.observe(
+            sequence_id, block, greedy=greedy, drafted=drafted, accepted=accepted
+        )
+        if sequence_id in self._probing:
+            self._budget.record(success=accepted > 0)
+
+    def observe_shadow(
+        self, sequence_id: int, block: DraftBlock, *, greedy: bool, compared: int, matched: int
+    ) -> None:
+        """Take in a block that was not verified: the first `matched` of `compared` ids came true.
+
+        Free evidence. Right for greedy decoding and for one-hot or coupled drafts; a sampled draft
+        with sparse q may be accepted without being what the target would draw: leave it out.
+        """
+        self.estimates.observe(
+            sequence_id, block, greedy=greedy, drafted=compared, accepted=matched
+        )
+
+    def close(self, sequence_id: int) -> None:
+        """Forget a finished sequence. Unknown ids are ignored."""
+        self.estimates.forget(sequence_id)
+        self._verified_at.pop(sequence_id, None)
+
+    def state(self) -> str:
+        """`on`, or `off: ` and why."""
+        if self._ceiling == 0:
+            return "off: num_speculative_tokens is 0"
+        if self._on or not self._adaptive:
+            return "on"
+        if self._last is not None and self._wait > _FREE_WAIT * self._last.plain_seconds:
+            return (
+                f"off: waiting {self._wait * 1e3:.1f} ms a step for drafts does not pay: "
+                f"with it speculation is {self._gain:+.1%} against plain decoding"
+            )
+        return f"off: {self._refusal or 'no draft offered'}"
+
+    def explain(self) -> dict[str, object]:
+        """The numbers behind the last plan, for logs and metrics; times in milliseconds."""
+        last = self._last
+        return {
+            "state": self.state(),
+            "plain_step_ms": round(last.plain_seconds * 1e3, 3) if last else 0.0,
+            "gain": round(last.gain, 4) if last else 0.0,
+            "average_gain": round(self._gain, 4),
+            "tokens_per_second": round(last.rate, 2) if last else 0.0,
+            "probes": len(self._probing),
+            "probe_share": round(self._budget.share, 4),
+            "draft_wait_ms": round(max(self._wait, 0.0) * 1e3, 3),
+            "acceptance": self.estimates.rates(),
+        }
+
+    def _follow(self, best: Admission) -> None:
+        """Average the gain of asking, and switch across two thresholds."""
+        rate = _RATE_ON if self._on else _RATE_OFF
+        self._gain += rate * (best.net_gain - self._gain)
+        if self._on and self._gain < _LEAVE:
+            self._on = False
+        elif not self._on and self._gain > _ENTER:
+            self._on = True
+
+    def _plain_due(self, best: Admission, sequences: int) -> bool:
+        """Whether to measure a plain step again: all gains are told from what it costs."""
+        return (
+            any(best.counts)
+            and best.gain < _PLAIN_MAX_GAIN
+            and self.costs.age(sequences) > _PLAIN_AGE
+        )
+
+    def _probe(self, chosen: list[Offer], counts: list[int], best: Admission, most: int) -> None:
+        """Admit drafts that do not seem to pay, as far as the probe budget goes.
+
+        Those that were not verified for longest come first.
+        """
+        left = [row for row, count in enumerate(counts) if count == 0]
+        if not left or self._budget.saved <= 0.0:
+            return
+        left.sort(key=lambda row: self._verified_at.get(chosen[row].sequence_id, -1))
+        step, used = best.step, sum(counts)
+        for row in left[:_MAX_PROBES]:
+            offer = chosen[row]
+            room = min(offer.length, most - used, len(step) - 1 - used)
+            if room <= 0:
+                return
+            length, cost = 1, float(step[used + 1] - step[used])
+            while length < room and step[used + length + 1] - step[used] <= 1.2 * cost:
+                length += 1
+            cost = float(step[used + length] - step[used])
+            returned = float(offer.survival[:length].sum()) / best.rate
+            price = max(cost - returned, 0.1 * cost)
+            if not self._budget.affords(price):
+                return
+            self._budget.spend(price)
+            self._probing.add(offer.sequence_id)
+            counts[row] = length
+            used += length
+
+    def _decisions(
+        self,
+        candidates: Sequence[Candidate],
+        chosen: list[Offer],
+        counts: list[int],
+        best: Admission | None,
+        *,
+        plain_step: bool,
+    ) -> list[Decision]:
+        result = [Decision(None, 0, self._reason(candidate)) for candidate in candidates]
+        for offer, count in zip(chosen, counts, strict=True):
+            if count:
+                self._verified_at[offer.sequence_id] = self._step
+                result[offer.index] = Decision(offer.block, count)
+            elif best is None or len(best.step) == 1:
+                result[offer.index] = Decision(None, 0, "the step has no room for drafts")
+            elif plain_step:
+                result[offer.index] = Decision(None, 0, "a plain step, to measure its cost again")
+            else:
+                self._refusal = _does_not_pay(best, sum(counts), float(offer.survival[0]))
+                result[offer.index] = Decision(None, 0, self._refusal)
+        return result
+
+    def _reason(self, candidate: Candidate) -> str:
+        """Why a candidate without an offer has no draft."""
+        if self._ceiling == 0:
+            return "num_speculative_tokens is 0"
+        if candidate.opted_out:
+            return "request asked for no speculation"
+        if candidate.limit <= 0:
+            return "no room for a draft before max_tokens or the context limit"
+        if candidate.ask <= 0:
+            return "no draft asked for"
+        return "no draft offered"
+
+
+def _does_not_pay(best: Admission, used: int, survival: float) -> str:
+    at = min(used, len(best.step) - 2)
+    cost = float(best.step[at + 1] - best.step[at])
+    return (
+        f"verifying does not pay: 1 draft costs {cost * 1e3:.1f} ms and is expected to emit "
+        f"{survival:.2f} tokens ({cost * best.rate:.2f} needed)"
+    )
