@@ -113,7 +113,8 @@ class Request:
 class Output:
     """Tokens of one round; the last one carries why the request finished.
 
-    `error` is set instead where the engine failed the request.
+    `error` is set instead where the engine failed the request. The first output tells how long
+    the request waited before it was first scheduled.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -122,6 +123,7 @@ class Output:
     stop_token_id: int | None = None
     cached_prompt_tokens: int = 0
     error: str = ""
+    queue_ns: int = 0
 
 
 class OutputSink(Protocol):

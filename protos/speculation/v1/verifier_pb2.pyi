@@ -294,7 +294,7 @@ class ProposerState(_message.Message):
     def __init__(self, name: _Optional[str] = ..., method: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., dropped: _Optional[_Mapping[str, int]] = ..., draft_blocks: _Optional[int] = ..., lookahead_hits: _Optional[int] = ..., lookahead_misses: _Optional[int] = ...) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("model", "version", "instance_id", "max_model_len", "vocabulary_size", "vocabulary_fingerprint", "eos_token_ids", "engine", "device", "dtype", "num_speculative_tokens", "rejection_rule", "proposers", "acceptance", "running_requests", "waiting_requests", "kv_blocks_total", "kv_blocks_free", "prompt_tokens_total", "generation_tokens_total", "speculation_state", "step_cost_ms")
+    __slots__ = ("model", "version", "instance_id", "max_model_len", "vocabulary_size", "vocabulary_fingerprint", "eos_token_ids", "engine", "device", "dtype", "num_speculative_tokens", "rejection_rule", "proposers", "acceptance", "running_requests", "waiting_requests", "kv_blocks_total", "kv_blocks_free", "prompt_tokens_total", "generation_tokens_total", "speculation_state", "step_cost_ms", "off_rounds", "finished_requests")
     class StepCostMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -302,6 +302,20 @@ class GetInfoResponse(_message.Message):
         key: int
         value: float
         def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    class OffRoundsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class FinishedRequestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +338,8 @@ class GetInfoResponse(_message.Message):
     GENERATION_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     SPECULATION_STATE_FIELD_NUMBER: _ClassVar[int]
     STEP_COST_MS_FIELD_NUMBER: _ClassVar[int]
+    OFF_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     instance_id: str
@@ -346,4 +362,6 @@ class GetInfoResponse(_message.Message):
     generation_tokens_total: int
     speculation_state: str
     step_cost_ms: _containers.ScalarMap[int, float]
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., instance_id: _Optional[str] = ..., max_model_len: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., vocabulary_fingerprint: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., engine: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., num_speculative_tokens: _Optional[int] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ..., proposers: _Optional[_Iterable[_Union[ProposerState, _Mapping]]] = ..., acceptance: _Optional[_Union[_types_pb2.AcceptanceStats, _Mapping]] = ..., running_requests: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., kv_blocks_free: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., generation_tokens_total: _Optional[int] = ..., speculation_state: _Optional[str] = ..., step_cost_ms: _Optional[_Mapping[int, float]] = ...) -> None: ...
+    off_rounds: _containers.ScalarMap[str, int]
+    finished_requests: _containers.ScalarMap[str, int]
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., instance_id: _Optional[str] = ..., max_model_len: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., vocabulary_fingerprint: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., engine: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., num_speculative_tokens: _Optional[int] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ..., proposers: _Optional[_Iterable[_Union[ProposerState, _Mapping]]] = ..., acceptance: _Optional[_Union[_types_pb2.AcceptanceStats, _Mapping]] = ..., running_requests: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., kv_blocks_free: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., generation_tokens_total: _Optional[int] = ..., speculation_state: _Optional[str] = ..., step_cost_ms: _Optional[_Mapping[int, float]] = ..., off_rounds: _Optional[_Mapping[str, int]] = ..., finished_requests: _Optional[_Mapping[str, int]] = ...) -> None: ...
