@@ -1,0 +1,74 @@
+"""The ASGI application: routes, error answers, access log.
+
+Knows which handler answers which path; holds no state of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from gateway.access import AccessMiddleware
+from gateway.catalog import Catalog
+from gateway.errors import ApiError
+from gateway.generations import Generations
+from gateway.metrics import GatewayMetrics
+from gateway.routing import VerifierPool
+from gateway.settings import GatewaySettings
+
+
+def build_app(settings: GatewaySettings, pool: VerifierPool, stopping: asyncio.Event) -> ASGIApp:
+    """The application over a started `pool`; `stopping` ends running generations when set."""
+    metrics = GatewayMetrics()
+    generations = Generations(pool, metrics, settings, stopping)
+    catalog = Catalog(pool, metrics, settings)
+    routes = [
+        Route("/", catalog.landing, methods=["GET"]),
+        Route("/health", catalog.health, methods=["GET"]),
+        Route("/ping", catalog.health, methods=["GET", "POST"]),
+        Route("/version", catalog.version, methods=["GET"]),
+        Route("/load", catalog.load, methods=["GET"]),
+        Route("/metrics", catalog.metrics, methods=["GET"]),
+        Route("/tokenize", catalog.tokenize, methods=["POST"]),
+        Route("/detokenize", catalog.detokenize, methods=["POST"]),
+        Route("/v1/models", catalog.models, methods=["GET"]),
+        Route("/v1/models/{model:path}", catalog.model, methods=["GET"]),
+        Route("/v1/completions", generations.completions, methods=["POST"]),
+        Route("/v1/chat/completions", generations.chat_completions, methods=["POST"]),
+    ]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={HTTPException: _http_error, ApiError: _api_error},
+    )
+    app.router.redirect_slashes = False
+    return AccessMiddleware(app, metrics, frozenset(route.path for route in routes))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        message = f"{request.method} {path}: no such route"
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"{request.method} is not allowed at {path}; allowed: {allowed}"
+    else:
+        message = error.detail
+    headers = dict(error.headers or {})
+    return _respond(ApiError(error.status_code, message, headers=headers))
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return _respond(error)
+
+
+def _respond(error: ApiError) -> JSONResponse:
+    return JSONResponse(error.body(), status_code=error.status, headers=error.headers)

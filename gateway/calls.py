@@ -1,0 +1,158 @@
+"""Turns checked request bodies into the verifier's Generate and Tokenize requests.
+
+Knows both vocabularies of field names; sends nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from speculation.v1 import verifier_pb2 as pb
+
+from gateway.errors import bad_request
+from gateway.prompts import Prompt
+from gateway.requests import INT64_MAX, ChatBody, CompletionBody, GenerationBody, TokenizeBody
+from gateway.settings import GatewaySettings, SpecDecodeMetrics
+
+_SEEDS: Final = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceCall:
+    """One Generate call: choice `index` of the response, for prompt number `prompt_index`."""
+
+    index: int
+    prompt_index: int
+    request: pb.GenerateRequest
+    # Text that the choice starts with (`echo`).
+    echo: str = ""
+    # The prompt's ids, where the client asked for them.
+    prompt_token_ids: tuple[int, ...] | None = None
+
+
+def completion_request(
+    body: CompletionBody, prompt: Prompt, model: str, settings: GatewaySettings
+) -> pb.GenerateRequest:
+    """The request of one prompt, still without id and per-choice seed."""
+    request = _request(body, model, settings, body.max_tokens)
+    if isinstance(prompt, str):
+        request.text = prompt
+    else:
+        request.token_ids.ids.extend(prompt)
+    return request
+
+
+def chat_request(body: ChatBody, model: str, settings: GatewaySettings) -> pb.GenerateRequest:
+    """The request of a chat, still without id and per-choice seed."""
+    limit = body.max_completion_tokens or body.max_tokens
+    request = _request(body, model, settings, limit)
+    request.chat.CopyFrom(_chat(body))
+    return request
+
+
+def tokenize_request(body: TokenizeBody) -> pb.TokenizeRequest:
+    special = body.add_special_tokens
+    request = pb.TokenizeRequest(
+        add_special_tokens=body.messages is None if special is None else special,
+        return_token_strings=bool(body.return_token_strs),
+    )
+    if body.messages is not None:
+        request.chat.CopyFrom(_chat(body))
+    else:
+        request.text = body.prompt or ""
+    return request
+
+
+def prompt_tokenize_request(request: pb.GenerateRequest) -> pb.TokenizeRequest:
+    """The Tokenize call that gives the ids `request` would be answered for."""
+    is_chat = request.WhichOneof("prompt") == "chat"
+    tokenize = pb.TokenizeRequest(
+        add_special_tokens=request.add_special_tokens
+        if request.HasField("add_special_tokens")
+        else not is_chat
+    )
+    if is_chat:
+        tokenize.chat.CopyFrom(request.chat)
+    else:
+        tokenize.text = request.text
+    return tokenize
+
+
+def for_choice(
+    request: pb.GenerateRequest, *, request_id: str, number: int, seed: int | None
+) -> pb.GenerateRequest:
+    """`request` for the `number`-th choice of its prompt; its seed is `seed` + `number`."""
+    copy = pb.GenerateRequest()
+    copy.CopyFrom(request)
+    copy.request_id = request_id
+    if seed is not None:
+        copy.sampling.seed = (seed + number + INT64_MAX + 1) % _SEEDS - INT64_MAX - 1
+    return copy
+
+
+def check_choices(prompts: Sequence[object], body: GenerationBody, limit: int) -> None:
+    """Raises ApiError 400 when prompts x n is above `limit`."""
+    total = len(prompts) * body.choices_per_prompt
+    if total > limit:
+        field = "n" if len(prompts) == 1 else "prompt"
+        raise bad_request(
+            f"{field}: {len(prompts)} prompts x n={body.choices_per_prompt} are {total} choices; "
+            f"must be at most {limit}",
+            field,
+        )
+
+
+def _request(
+    body: GenerationBody, model: str, settings: GatewaySettings, max_tokens: int | None
+) -> pb.GenerateRequest:
+    request = pb.GenerateRequest(
+        model=model,
+        sampling=pb.SamplingParams(
+            temperature=body.temperature,
+            top_p=body.top_p,
+            top_k=body.top_k,
+            seed=body.seed,
+            max_tokens=max_tokens,
+            stop=body.stop,
+            stop_token_ids=body.stop_token_ids,
+            ignore_eos=bool(body.ignore_eos),
+            include_stop_str_in_output=bool(body.include_stop_str_in_output),
+            skip_special_tokens=body.skip_special_tokens,
+        ),
+        add_special_tokens=body.add_special_tokens,
+        detailed_acceptance=settings.per_request_spec_decode_metrics is SpecDecodeMetrics.DETAILED,
+        priority=body.priority,
+        cache_salt=body.cache_salt,
+    )
+    speculative = body.speculative_decoding
+    if speculative is not None:
+        request.speculation.CopyFrom(
+            pb.SpeculationParams(
+                enabled=speculative.enabled,
+                num_speculative_tokens=speculative.num_speculative_tokens,
+                proposer=speculative.proposer,
+            )
+        )
+    return request
+
+
+def _chat(body: ChatBody | TokenizeBody) -> pb.ChatMessages:
+    continue_final = bool(body.continue_final_message)
+    add_prompt = body.add_generation_prompt
+    kwargs = body.chat_template_kwargs
+    return pb.ChatMessages(
+        messages_json=_json(body.messages, "messages"),
+        add_generation_prompt=not continue_final if add_prompt is None else add_prompt,
+        continue_final_message=continue_final,
+        template_kwargs_json=_json(kwargs, "chat_template_kwargs") if kwargs else "",
+    )
+
+
+def _json(value: Any, field: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise bad_request(f"{field}: the value is nested too deeply", field) from None

@@ -1,0 +1,131 @@
+"""Request fields that OpenAI's and vLLM's APIs know and Outrider does not support yet.
+
+Knows their names and the values that ask for nothing; a request may carry those. Does not know
+the supported fields: requests.py does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.errors import bad_request
+
+_OFF: Final[tuple[Any, ...]] = (None, False)
+_EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
+
+# Field -> the values that ask for nothing.
+_SAMPLING: Final[dict[str, tuple[Any, ...]]] = {
+    "min_p": (None, 0),
+    "min_tokens": (None, 0),
+    "presence_penalty": (None, 0),
+    "frequency_penalty": (None, 0),
+    "repetition_penalty": (None, 1),
+    "length_penalty": (None, 1),
+    "use_beam_search": _OFF,
+    "best_of": (None, 1),
+    "logit_bias": _EMPTY,
+    "bad_words": _EMPTY,
+    "allowed_token_ids": _EMPTY,
+    "logprob_token_ids": _EMPTY,
+    "prompt_logprobs": (None,),
+    "truncate_prompt_tokens": (None,),
+    "truncation_side": (None,),
+    "spaces_between_special_tokens": (None, True),
+    "repetition_detection": (None,),
+    "thinking_token_budget": (None,),
+}
+
+_OUTPUT: Final[dict[str, tuple[Any, ...]]] = {
+    "response_format": (None, {"type": "text"}),
+    "structured_outputs": _EMPTY,
+    "guided_json": _EMPTY,
+    "guided_regex": _EMPTY,
+    "guided_choice": _EMPTY,
+    "guided_grammar": _EMPTY,
+    "return_tokens_as_token_ids": _OFF,
+    "return_token_offsets": _OFF,
+    "routed_experts_prompt_start": (None, 0),
+    "stream_interval": (None, 1),
+}
+
+_TRANSFER: Final[dict[str, tuple[Any, ...]]] = {
+    "kv_transfer_params": _EMPTY,
+    "ec_transfer_params": _EMPTY,
+    "vllm_xargs": _EMPTY,
+}
+
+COMPLETION_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
+    **_SAMPLING,
+    **_OUTPUT,
+    **_TRANSFER,
+    "logprobs": _OFF,
+    "suffix": (None, ""),
+    "prompt_embeds": _EMPTY,
+}
+
+CHAT_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
+    **_SAMPLING,
+    **_OUTPUT,
+    **_TRANSFER,
+    "logprobs": _OFF,
+    "top_logprobs": (None, 0),
+    "echo": _OFF,
+    "tools": _EMPTY,
+    "tool_choice": (None, "none", "auto"),
+    "functions": _EMPTY,
+    "function_call": (None, "none", "auto"),
+    "reasoning_effort": (None, "none"),
+    "documents": _EMPTY,
+    "chat_template": (None,),
+    "media_io_kwargs": _EMPTY,
+    "mm_processor_kwargs": _EMPTY,
+    "return_prompt_text": _OFF,
+    "return_assistant_tokens_mask": _OFF,
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "prediction": (None,),
+    "web_search_options": (None,),
+    "verbosity": (None, "medium"),
+}
+
+# Fields that ask for nothing the answer could lack: accepted with any value.
+IGNORED: Final = frozenset(
+    {
+        "include_reasoning",
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "safety_identifier",
+        "service_tier",
+        "session_id",
+        "store",
+    }
+)
+
+
+def refuse_unsupported(body: Mapping[str, Any], unsupported: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raises ApiError 400 naming the first field that asks for what is not supported yet."""
+    for field, neutral in unsupported.items():
+        if field not in body or _is_one_of(body[field], neutral):
+            continue
+        raise bad_request(
+            f"{field}: {shown(body[field])} is not supported yet; leave {field} out "
+            f"or send {' or '.join(shown(value) for value in neutral)}",
+            field,
+        )
+
+
+def _is_one_of(value: object, neutral: tuple[object, ...]) -> bool:
+    # In Python 0 == False, but logprobs=0 asks for log-probabilities and logprobs=false does not.
+    return any(
+        value == other and isinstance(value, bool) == isinstance(other, bool) for other in neutral
+    )
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """`value` as an error message shows it: JSON-like and short."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "..."

@@ -1,0 +1,214 @@
+"""Runs the Generate calls of one HTTP request side by side and merges what they say.
+
+Knows the verifier's messages; does not know the response's shape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from speculation.v1 import types_pb2
+from speculation.v1 import verifier_pb2 as pb
+
+from gateway.calls import ChoiceCall
+from gateway.errors import unavailable
+from gateway.metrics import GatewayMetrics
+from gateway.routing import VerifierPool
+from gateway.verifier import GenerateStream
+
+# Messages kept for a client that reads slower than the verifier writes; beyond, it must wait.
+_BUFFERED_MESSAGES = 64
+
+
+@dataclass(slots=True)
+class Choice:
+    """One choice as it grows; `finished` is set when it is complete."""
+
+    call: ChoiceCall
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    texts: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    finished: pb.Finished | None = None
+    eos_token_ids: frozenset[int] = frozenset()
+
+    @property
+    def acceptance(self) -> types_pb2.AcceptanceStats:
+        return self.finished.acceptance if self.finished else types_pb2.AcceptanceStats()
+
+    @property
+    def finish_reason(self) -> str | None:
+        """OpenAI's `stop` or `length`; None while it runs."""
+        if self.finished is None:
+            return None
+        return "length" if self.finished.reason == types_pb2.FINISH_REASON_LENGTH else "stop"
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        """The stop string or id the client asked for that ended it; None for end-of-sequence."""
+        if self.finished is None:
+            return None
+        kind = self.finished.WhichOneof("stop")
+        if kind == "stop_string":
+            return self.finished.stop_string
+        if kind is None:
+            return None
+        token_id = self.finished.stop_token_id
+        asked = self.call.request.sampling.stop_token_ids
+        return None if token_id in self.eos_token_ids and token_id not in asked else token_id
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something a choice said: a delta, or that it is finished where `delta` is None."""
+
+    choice: Choice
+    delta: pb.Delta | None
+
+
+class Generation:
+    """The calls of one request. Must be closed; closing cancels what still runs.
+
+    `arrived` is when the request came (time.monotonic seconds); the time limit counts from there.
+    """
+
+    def __init__(
+        self,
+        pool: VerifierPool,
+        metrics: GatewayMetrics,
+        calls: Sequence[ChoiceCall],
+        *,
+        timeout_s: float,
+        arrived: float,
+    ) -> None:
+        self.choices = [Choice(call) for call in calls]
+        self.verifier_info: pb.GetInfoResponse | None = None
+        self._pool = pool
+        self._metrics = metrics
+        self._deadline = arrived + timeout_s
+        self._arrived = arrived
+        self._streams: list[GenerateStream] = []
+        self._pumps: list[asyncio.Task[None]] = []
+        self._counted: set[int] = set()
+        self._begun = False
+
+    async def begin(self) -> None:
+        """Start all calls and wait until each was taken. Raises ApiError: nothing was generated."""
+        self._metrics.begin_request()
+        self._begun = True
+        tasks = [asyncio.create_task(self._start(choice)) for choice in self.choices]
+        try:
+            self._streams = await asyncio.gather(*tasks)
+        except BaseException as error:
+            for task in tasks:
+                task.cancel()
+            for started in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(started, GenerateStream):
+                    started.close()
+            self._count_rest("error" if isinstance(error, Exception) else "abort")
+            raise
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What the choices say, each in its order. Raises ApiError; the rest is then cancelled."""
+        if len(self._streams) == 1:
+            async for event in self._listen(self.choices[0], self._streams[0]):
+                yield event
+            return
+        queue: asyncio.Queue[Event | BaseException] = asyncio.Queue(_BUFFERED_MESSAGES)
+        self._pumps = [
+            asyncio.create_task(self._pump(choice, stream, queue))
+            for choice, stream in zip(self.choices, self._streams, strict=True)
+        ]
+        running = len(self._pumps)
+        while running:
+            item = await queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            running -= item.delta is None
+            yield item
+
+    async def collect_all(self) -> None:
+        """Begin and run to the end, keeping texts and ids in `choices`. Raises ApiError."""
+        await self.begin()
+        async for event in self.events():
+            if event.delta is not None:
+                event.choice.texts.append(event.delta.text)
+                event.choice.token_ids.extend(event.delta.token_ids)
+
+    async def close(self, failed: bool = False) -> None:
+        """Cancel what still runs; it counts as failed or as aborted."""
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+        for stream in self._streams:
+            stream.close()
+        self._count_rest("error" if failed else "abort")
+        if self._begun:
+            self._begun = False
+            self._metrics.end_request()
+
+    async def _start(self, choice: Choice) -> GenerateStream:
+        remaining = max(self._deadline - time.monotonic(), 0.0)
+        stream, first = await self._pool.generate(choice.call.request, remaining)
+        info = stream.verifier.info
+        if info is not None:
+            choice.eos_token_ids = frozenset(info.eos_token_ids)
+            self.verifier_info = info
+        choice.prompt_tokens = first.started.prompt_tokens
+        choice.cached_tokens = first.started.cached_prompt_tokens
+        return stream
+
+    async def _pump(
+        self, choice: Choice, stream: GenerateStream, queue: asyncio.Queue[Event | BaseException]
+    ) -> None:
+        try:
+            async for event in self._listen(choice, stream):
+                await queue.put(event)
+        except Exception as error:
+            await queue.put(error)
+
+    async def _listen(self, choice: Choice, stream: GenerateStream) -> AsyncIterator[Event]:
+        while True:
+            message = await stream.next()
+            if message is None:
+                raise unavailable(
+                    f"the verifier at {stream.verifier.address} ended the answer too early"
+                )
+            kind = message.WhichOneof("message")
+            if kind == "delta":
+                if choice.completion_tokens == 0 and message.delta.token_ids:
+                    self._metrics.first_token(self._model(choice), self._arrived)
+                choice.completion_tokens += len(message.delta.token_ids)
+                yield Event(choice, message.delta)
+            elif kind == "finished":
+                self._finish(choice, message.finished)
+                stream.close()
+                yield Event(choice, None)
+                return
+
+    def _finish(self, choice: Choice, finished: pb.Finished) -> None:
+        if finished.reason not in (types_pb2.FINISH_REASON_STOP, types_pb2.FINISH_REASON_LENGTH):
+            raise unavailable(
+                "the verifier gave up this request; it is shutting down or overloaded"
+            )
+        choice.finished = finished
+        choice.prompt_tokens = finished.prompt_tokens
+        choice.cached_tokens = finished.cached_prompt_tokens
+        choice.completion_tokens = finished.completion_tokens
+        self._count(choice, choice.finish_reason or "stop")
+
+    def _count_rest(self, reason: str) -> None:
+        for choice in self.choices:
+            self._count(choice, reason)
+
+    def _count(self, choice: Choice, reason: str) -> None:
+        if choice.call.index not in self._counted:
+            self._counted.add(choice.call.index)
+            self._metrics.finished(self._model(choice), reason)
+
+    def _model(self, choice: Choice) -> str:
+        return choice.call.request.model

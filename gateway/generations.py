@@ -1,0 +1,162 @@
+"""The two generation endpoints: from a body to the running generation that answers it.
+
+Knows the order of steps; fields, calls and response shapes are their own modules'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from speculation.v1 import verifier_pb2 as pb
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.access import record_of
+from gateway.answers import AnswerOptions, GenerationResponse
+from gateway.body import read_json_object
+from gateway.calls import (
+    ChoiceCall,
+    chat_request,
+    check_choices,
+    completion_request,
+    for_choice,
+    prompt_tokenize_request,
+)
+from gateway.generation import Generation
+from gateway.metrics import GatewayMetrics
+from gateway.requests import GenerationBody, parse_chat, parse_completion
+from gateway.routing import VerifierPool
+from gateway.settings import GatewaySettings
+from gateway.shapes import ChatShape, CompletionShape, Shape
+
+_REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class Generations:
+    """Handlers of `/v1/completions` and `/v1/chat/completions`.
+
+    `stopping` is set when running generations must end because the gateway does.
+    """
+
+    def __init__(
+        self,
+        pool: VerifierPool,
+        metrics: GatewayMetrics,
+        settings: GatewaySettings,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._pool = pool
+        self._metrics = metrics
+        self._settings = settings
+        self._stopping = stopping
+
+    async def completions(self, request: Request) -> Response:
+        body = parse_completion(await self._body(request))
+        check_choices(body.prompt, body, self._settings.max_choices)
+        model = await self._pool.resolve(body.model)
+        requests = [completion_request(body, p, model, self._settings) for p in body.prompt]
+        echoes = [await self._text_of(r) if body.echo else "" for r in requests]
+        shape = CompletionShape(with_ids=bool(body.return_token_ids))
+        return await self._answer(request, body, shape, model, requests, echoes)
+
+    async def chat_completions(self, request: Request) -> Response:
+        body = parse_chat(await self._body(request))
+        check_choices([body.messages], body, self._settings.max_choices)
+        model = await self._pool.resolve(body.model)
+        shape = ChatShape(with_ids=bool(body.return_token_ids))
+        requests = [chat_request(body, model, self._settings)]
+        return await self._answer(request, body, shape, model, requests, [""])
+
+    async def _answer(
+        self,
+        request: Request,
+        body: GenerationBody,
+        shape: Shape,
+        model: str,
+        requests: Sequence[pb.GenerateRequest],
+        echoes: Sequence[str],
+    ) -> Response:
+        record = record_of(request.scope)
+        record.model = model
+        record.request_id = request_id = _request_id(body, request)
+        prompt_ids: list[tuple[int, ...] | None] = [None] * len(requests)
+        if shape.with_ids:
+            prompt_ids = [await self._fix_ids(r) for r in requests]
+        several = len(requests) * body.choices_per_prompt > 1
+        calls: list[ChoiceCall] = []
+        for prompt_index, base in enumerate(requests):
+            for number in range(body.choices_per_prompt):
+                index = len(calls)
+                name = f"{request_id}-{index}" if several else request_id
+                calls.append(
+                    ChoiceCall(
+                        index=index,
+                        prompt_index=prompt_index,
+                        request=for_choice(base, request_id=name, number=number, seed=body.seed),
+                        echo=echoes[prompt_index],
+                        prompt_token_ids=prompt_ids[prompt_index],
+                    )
+                )
+        generation = Generation(
+            self._pool,
+            self._metrics,
+            calls,
+            timeout_s=self._settings.request_timeout_s,
+            arrived=record.arrived,
+        )
+        return GenerationResponse(
+            generation,
+            shape,
+            self._options(body),
+            request_id=request_id,
+            created=int(time.time()),
+            model=model,
+            stopping=self._stopping,
+        )
+
+    def _options(self, body: GenerationBody) -> AnswerOptions:
+        asked = body.stream_options
+        forced = self._settings.force_include_usage
+        include = forced or bool(asked and asked.include_usage)
+        return AnswerOptions(
+            stream=bool(body.stream),
+            include_usage=include,
+            continuous_usage=forced or bool(include and asked and asked.continuous_usage_stats),
+            metrics=self._settings.per_request_spec_decode_metrics,
+        )
+
+    async def _fix_ids(self, request: pb.GenerateRequest) -> tuple[int, ...]:
+        """The prompt's ids; `request` then carries them, so that they are what is answered."""
+        if request.WhichOneof("prompt") != "token_ids":
+            answer = await self._pool.tokenize(
+                request.model, prompt_tokenize_request(request), self._settings.request_timeout_s
+            )
+            request.token_ids.CopyFrom(pb.TokenIds(ids=answer.token_ids))
+        return tuple(request.token_ids.ids)
+
+    async def _text_of(self, request: pb.GenerateRequest) -> str:
+        """The prompt as text (`echo`)."""
+        if request.WhichOneof("prompt") == "text":
+            return request.text
+        answer = await self._pool.detokenize(
+            request.model,
+            pb.DetokenizeRequest(token_ids=request.token_ids.ids, skip_special_tokens=False),
+            self._settings.request_timeout_s,
+        )
+        return answer.text
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        return await read_json_object(
+            request, self._settings.max_body_bytes, self._settings.body_timeout_s
+        )
+
+
+def _request_id(body: GenerationBody, request: Request) -> str:
+    """The client's own id (field, then `X-Request-Id`), or a random one."""
+    asked = body.request_id or request.headers.get("x-request-id", "")
+    return asked if _REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex

@@ -1,0 +1,226 @@
+"""The request bodies of the OpenAI endpoints, typed and checked.
+
+Knows names, types, ranges and defaults; does not know the model: what depends on it (vocabulary,
+context length, template) is checked by the verifier. Fields follow vLLM's OpenAI-compatible server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+
+from gateway.errors import ApiError, bad_request
+from gateway.fields import (
+    CHAT_UNSUPPORTED,
+    COMPLETION_UNSUPPORTED,
+    IGNORED,
+    refuse_unsupported,
+    shown,
+)
+from gateway.prompts import SHAPE_ERROR, Prompt, check_messages, check_prompts, check_stop
+
+logger = logging.getLogger(__name__)
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+_Flag = Annotated[bool | None, Field(description="true or false")]
+_TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
+_TOKEN_IDS = f"a list of token ids from 0 to {INT32_MAX}"
+_MaxTokens = Annotated[
+    int | None, Field(ge=1, le=INT32_MAX, description=f"an integer from 1 to {INT32_MAX}")
+]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class StreamOptions(_Body):
+    include_usage: _Flag = None
+    continuous_usage_stats: _Flag = None
+
+
+class SpeculativeDecoding(BaseModel):
+    """Outrider's own: how this request speculates. It changes speed, never the answer's law."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    enabled: _Flag = None
+    num_speculative_tokens: int | None = Field(
+        None, ge=0, le=1024, description="an integer from 0 to 1024"
+    )
+    proposer: str | None = Field(
+        None, min_length=1, max_length=256, description="the name of an attached proposer"
+    )
+
+
+class GenerationBody(_Body):
+    """What both generation endpoints share."""
+
+    model: str | None = Field(None, description="the name of a served model")
+    temperature: float | None = Field(None, ge=0, le=2, description="a number from 0 to 2")
+    top_p: float | None = Field(None, gt=0, le=1, description="a number above 0, at most 1")
+    top_k: int | None = Field(
+        None, ge=-1, le=INT32_MAX, description="an integer: -1 or 0 (no limit), or 1 and above"
+    )
+    seed: int | None = Field(
+        None, ge=-INT64_MAX - 1, le=INT64_MAX, description="a signed 64-bit integer"
+    )
+    n: int | None = Field(None, ge=1, le=128, description="an integer from 1 to 128")
+    stop: Annotated[list[str], PlainValidator(check_stop)] = []
+    stop_token_ids: list[_TokenId] | None = Field(None, description=_TOKEN_IDS)
+    ignore_eos: _Flag = None
+    include_stop_str_in_output: _Flag = None
+    skip_special_tokens: _Flag = None
+    add_special_tokens: _Flag = None
+    return_token_ids: _Flag = None
+    stream: _Flag = None
+    stream_options: StreamOptions | None = Field(None, description="an object")
+    user: str | None = Field(None, description="a string")
+    request_id: str | None = Field(
+        None,
+        pattern=r"^[\x21-\x7e]{1,128}$",
+        description="1 to 128 printable ASCII characters without spaces",
+    )
+    priority: int | None = Field(
+        None, ge=-INT32_MAX - 1, le=INT32_MAX, description="a signed 32-bit integer"
+    )
+    cache_salt: str | None = Field(
+        None, min_length=1, max_length=1024, description="a string of 1 to 1024 characters"
+    )
+    speculative_decoding: SpeculativeDecoding | None = Field(None, description="an object")
+
+    @property
+    def choices_per_prompt(self) -> int:
+        return self.n or 1
+
+
+class CompletionBody(GenerationBody):
+    prompt: Annotated[list[Prompt], PlainValidator(check_prompts)]
+    max_tokens: _MaxTokens = 16
+    echo: _Flag = None
+
+
+class ChatBody(GenerationBody):
+    messages: Annotated[list[dict[str, Any]], PlainValidator(check_messages)]
+    max_tokens: _MaxTokens = None
+    max_completion_tokens: _MaxTokens = None
+    add_generation_prompt: _Flag = None
+    continue_final_message: _Flag = None
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="an object")
+
+
+class TokenizeBody(_Body):
+    """Either `prompt` or `messages`."""
+
+    model: str | None = Field(None, description="the name of a served model")
+    prompt: str | None = Field(None, description="a string")
+    messages: Annotated[list[dict[str, Any]] | None, PlainValidator(check_messages)] = None
+    add_special_tokens: _Flag = None
+    add_generation_prompt: _Flag = None
+    continue_final_message: _Flag = None
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="an object")
+    return_token_strs: _Flag = None
+
+
+class DetokenizeBody(_Body):
+    model: str | None = Field(None, description="the name of a served model")
+    tokens: list[_TokenId] = Field(description=_TOKEN_IDS)
+
+
+_BodyT = TypeVar("_BodyT", bound=BaseModel)
+_GenerationT = TypeVar("_GenerationT", bound=GenerationBody)
+
+
+def parse_completion(body: Mapping[str, Any]) -> CompletionBody:
+    """Raises ApiError 400 naming the field, its value and what is allowed."""
+    refuse_unsupported(body, COMPLETION_UNSUPPORTED)
+    return _checked(parse(CompletionBody, body, COMPLETION_UNSUPPORTED))
+
+
+def parse_chat(body: Mapping[str, Any]) -> ChatBody:
+    """Raises ApiError 400 naming the field, its value and what is allowed."""
+    refuse_unsupported(body, CHAT_UNSUPPORTED)
+    parsed = _checked(parse(ChatBody, body, CHAT_UNSUPPORTED))
+    _check_continuation(parsed.add_generation_prompt, parsed.continue_final_message)
+    return parsed
+
+
+def parse_tokenize(body: Mapping[str, Any]) -> TokenizeBody:
+    """Raises ApiError 400 naming the field, its value and what is allowed."""
+    parsed = parse(TokenizeBody, body)
+    if (parsed.prompt is None) == (parsed.messages is None):
+        raise bad_request("prompt: exactly one of prompt and messages must be given", "prompt")
+    _check_continuation(parsed.add_generation_prompt, parsed.continue_final_message)
+    return parsed
+
+
+def parse(
+    kind: type[_BodyT], body: Mapping[str, Any], known: Mapping[str, object] | None = None
+) -> _BodyT:
+    """`body` as `kind`; unknown fields are ignored, as by vLLM, and logged at debug level."""
+    unknown = body.keys() - kind.model_fields.keys() - (known or {}).keys() - IGNORED
+    if unknown:
+        logger.debug("ignored unknown request fields: %s", ", ".join(sorted(unknown)))
+    try:
+        return kind.model_validate(dict(body))
+    except ValidationError as error:
+        raise _from_validation(error, kind) from None
+
+
+def _checked(body: _GenerationT) -> _GenerationT:
+    if body.stream_options is not None and not body.stream:
+        raise bad_request(
+            "stream_options: only allowed together with stream=true", "stream_options"
+        )
+    if body.choices_per_prompt > 1 and body.temperature == 0:
+        raise bad_request(
+            f"n: {body.n} is not allowed at temperature 0, where all choices would be equal; "
+            "must be 1",
+            "n",
+        )
+    return body
+
+
+def _check_continuation(add_prompt: bool | None, continue_final: bool | None) -> None:
+    if add_prompt and continue_final:
+        raise bad_request(
+            "continue_final_message: true is not allowed together with add_generation_prompt=true",
+            "continue_final_message",
+        )
+
+
+def _from_validation(error: ValidationError, kind: type[BaseModel]) -> ApiError:
+    first = error.errors(include_url=False)[0]
+    location = [part for part in first["loc"] if isinstance(part, str)]
+    param = ".".join(location) or None
+    if first["type"] == "missing":
+        return bad_request(f"{param}: a value is required", param)
+    if first["type"] == "extra_forbidden":
+        return bad_request(f"{param}: no such field", param)
+    if first["type"] == SHAPE_ERROR:
+        return bad_request(f"{param}{first['msg']}", param)
+    allowed = _description(kind, location) or first["msg"].removeprefix("Input should be ")
+    return bad_request(f"{param}: {shown(first['input'])} is not allowed; must be {allowed}", param)
+
+
+def _description(kind: type[BaseModel], location: list[str]) -> str | None:
+    """What the field at `location` allows, in words."""
+    description = None
+    current: type[BaseModel] | None = kind
+    for name in location:
+        if current is None or name not in current.model_fields:
+            return description
+        info = current.model_fields[name]
+        description = info.description
+        nested = [
+            part
+            for part in getattr(info.annotation, "__args__", (info.annotation,))
+            if isinstance(part, type) and issubclass(part, BaseModel)
+        ]
+        current = nested[0] if nested else None
+    return description

@@ -1,0 +1,183 @@
+"""Runs the gateway: listens, serves, drains.
+
+Knows sockets, signals and the order of starting and stopping; does not know the endpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from gateway.app import build_app
+from gateway.routing import VerifierPool
+from gateway.settings import GatewaySettings
+from outrider import logs
+from outrider.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+# After the drain, how long streams have to say that they were cut.
+_FAREWELL_S = 2
+
+
+class AddressUnavailableError(InputError):
+    """The host and port cannot be listened on."""
+
+
+class RunningGateway:
+    """A gateway that serves at `url` until `stop`."""
+
+    def __init__(
+        self,
+        url: str,
+        settings: GatewaySettings,
+        server: _Server,
+        serving: asyncio.Task[None],
+        pool: VerifierPool,
+        stopping: asyncio.Event,
+    ) -> None:
+        self.url = url
+        self._settings = settings
+        self._server = server
+        self._serving = serving
+        self._pool = pool
+        self._stopping = stopping
+
+    async def wait(self) -> None:
+        """Until the server has ended, of itself or by `stop`."""
+        await asyncio.wait({self._serving})
+
+    def hurry(self) -> None:
+        """End running requests now, with an error; for a drain that takes too long."""
+        self._stopping.set()
+
+    async def stop(self) -> None:
+        """Take no new request, let running ones finish for `drain_timeout_s`, end the rest."""
+        self._server.should_exit = True
+        drained = asyncio.get_running_loop().call_later(
+            self._settings.drain_timeout_s, self._stopping.set
+        )
+        try:
+            await self._serving
+        finally:
+            drained.cancel()
+            await self._pool.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling, which would end the process with the signal."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(settings: GatewaySettings) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends running requests at once.
+
+    Raises AddressUnavailableError.
+    """
+    logs.configure(settings.log_level)
+    asyncio.run(_run(settings))
+
+
+async def start(settings: GatewaySettings) -> RunningGateway:
+    """Serve on the running loop; returns once requests are answered.
+
+    Raises AddressUnavailableError.
+    """
+    listener = _listen(settings)
+    pool = VerifierPool(
+        settings.verifiers,
+        connect_timeout_s=settings.connect_timeout_s,
+        poll_interval_s=settings.poll_interval_s,
+    )
+    pool.start()
+    stopping = asyncio.Event()
+    config = uvicorn.Config(
+        build_app(settings, pool, stopping),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=int(settings.drain_timeout_s) + _FAREWELL_S,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    ready = asyncio.create_task(server.ready.wait())
+    await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        ready.cancel()
+        await pool.close()
+        serving.result()
+    url = _url(settings.host, listener.getsockname()[1])
+    return RunningGateway(url, settings, server, serving, pool, stopping)
+
+
+async def _run(settings: GatewaySettings) -> None:
+    gateway = await start(settings)
+    logger.info("gateway listens at %s", gateway.url)
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+
+    def on_signal() -> None:
+        if asked.is_set():
+            gateway.hurry()
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    signalled = asyncio.create_task(asked.wait())
+    ended = asyncio.create_task(gateway.wait())
+    await asyncio.wait({signalled, ended}, return_when=asyncio.FIRST_COMPLETED)
+    logger.info("gateway stops")
+    await gateway.stop()
+    signalled.cancel()
+    logger.info("gateway stopped")
+
+
+def _listen(settings: GatewaySettings) -> socket.socket:
+    host, port = settings.host, settings.port
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise AddressUnavailableError(
+            f"host: {host!r} is not a known host or address: {error}"
+        ) from error
+    family, kind, protocol, _, address = infos[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        reason = (error.strerror or str(error)).lower()
+        raise AddressUnavailableError(
+            f"port: {port} on {host} cannot be used ({reason}); "
+            "stop what holds it or choose another port"
+        ) from error
+    return listener
+
+
+def _url(host: str, port: int) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"

@@ -1,0 +1,64 @@
+"""The gateway's options, already parsed by the command line; plain values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from outrider.errors import InputError
+
+
+class SpecDecodeMetrics(Enum):
+    """How much of a request's acceptance its response shows (`metrics.speculative_decoding`)."""
+
+    NONE = "none"
+    SUMMARY = "summary"
+    DETAILED = "detailed"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """Options of one gateway process.
+
+    `verifiers` are gRPC addresses (`unix:PATH` or `HOST:PORT`); a request goes to the one with the
+    fewest requests in flight. `port` 0 takes a free one. `max_body_bytes` is the largest request
+    body; `body_timeout_s` is how long a client may take to send it. `request_timeout_s` is the
+    longest a generation may run. `connect_timeout_s` is how long a request waits for a verifier
+    that is not connected before the next one is tried, `poll_interval_s` how often each is asked
+    for its state. `max_choices` bounds prompts x n of one request. `drain_timeout_s` is how long
+    running requests may go on after a stop was asked for.
+
+    Raises InputError naming the option, its value and what is allowed.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    verifiers: tuple[str, ...] = ()
+    per_request_spec_decode_metrics: SpecDecodeMetrics = SpecDecodeMetrics.SUMMARY
+    force_include_usage: bool = False
+    max_body_bytes: int = 10 * 1024 * 1024
+    body_timeout_s: float = 60.0
+    request_timeout_s: float = 1800.0
+    connect_timeout_s: float = 1.0
+    poll_interval_s: float = 1.0
+    drain_timeout_s: float = 10.0
+    max_choices: int = 256
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        if not self.verifiers:
+            raise InputError("verifiers: the gateway needs at least one verifier address")
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"port: {self.port} is not in 0..65535")
+        for option in (
+            "max_body_bytes",
+            "body_timeout_s",
+            "request_timeout_s",
+            "connect_timeout_s",
+            "poll_interval_s",
+            "max_choices",
+        ):
+            if not getattr(self, option) > 0:
+                raise InputError(f"{option}: {getattr(self, option)} must be above 0")
+        if self.drain_timeout_s < 0:
+            raise InputError(f"drain_timeout_s: {self.drain_timeout_s} must be 0 or above")

@@ -1,0 +1,159 @@
+"""One verifier as the gateway sees it: a channel, what it last said, what runs on it.
+
+Knows gRPC; does not know other verifiers or HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from speculation.v1 import verifier_pb2 as pb
+from speculation.v1 import verifier_pb2_grpc
+
+from gateway.errors import ApiError, from_rpc_error, unavailable
+
+logger = logging.getLogger(__name__)
+
+# What `read` returns at a stream's end; the stubs do not know the name.
+_END: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]
+
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Channels of one process would otherwise share a backoff.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A verifier is never behind a web proxy, whatever the environment says.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_send_message_length", 64 * 1024 * 1024),
+)
+
+
+class Verifier:
+    """A verifier at `address`. `info` is its last GetInfo answer, kept while it is away.
+
+    `problem` says in words why it does not serve now; it is empty while it does. `index` is its
+    place in the settings, the `engine` label of its metrics.
+    """
+
+    def __init__(self, index: int, address: str) -> None:
+        self.index = index
+        self.address = address
+        self.in_flight = 0
+        self.info: pb.GetInfoResponse | None = None
+        self.problem = "not connected yet"
+        self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._health: Any = health_pb2_grpc.HealthStub(self._channel)
+
+    async def refresh(self, timeout_s: float) -> pb.GetInfoResponse | None:
+        """Ask for state and health; None (and `problem` set) when it does not serve."""
+        try:
+            info, health = await asyncio.gather(
+                self._stub.GetInfo(pb.GetInfoRequest(), timeout=timeout_s, wait_for_ready=True),
+                self._check_health(timeout_s),
+            )
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._note(f"no answer within {timeout_s:g} s")
+            else:
+                self._note(error.details() or error.code().name)
+            return None
+        self.info = info
+        self._note("" if health else "it reports that it does not serve")
+        return info if health else None
+
+    async def connect(self, timeout_s: float) -> None:
+        """Wait until the channel is up. Raises ApiError 503."""
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), timeout_s)
+        except TimeoutError:
+            self._note(f"no connection within {timeout_s:g} s")
+            raise unavailable(f"the verifier at {self.address} is not reachable") from None
+
+    def generate(self, request: pb.GenerateRequest, timeout_s: float) -> GenerateStream:
+        """Start a generation; it counts as in flight until the stream is closed."""
+        return GenerateStream(self, self._stub.Generate(request, timeout=timeout_s))
+
+    async def tokenize(self, request: pb.TokenizeRequest, timeout_s: float) -> pb.TokenizeResponse:
+        """Raises ApiError."""
+        answer: pb.TokenizeResponse = await self._unary(self._stub.Tokenize, request, timeout_s)
+        return answer
+
+    async def detokenize(
+        self, request: pb.DetokenizeRequest, timeout_s: float
+    ) -> pb.DetokenizeResponse:
+        """Raises ApiError."""
+        answer: pb.DetokenizeResponse = await self._unary(self._stub.Detokenize, request, timeout_s)
+        return answer
+
+    async def close(self) -> None:
+        await self._channel.close(None)
+
+    def failed(self, error: grpc.aio.AioRpcError) -> ApiError:
+        """The client's view of `error`; an unavailable verifier is remembered as such."""
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            self._note(error.details() or "unavailable")
+        return from_rpc_error(error, self.address)
+
+    async def _unary(self, method: Any, request: Any, timeout_s: float) -> Any:
+        try:
+            return await method(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise self.failed(error) from None
+
+    async def _check_health(self, timeout_s: float) -> bool:
+        try:
+            answer = await self._health.Check(
+                health_pb2.HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True
+            )
+        except grpc.aio.AioRpcError as error:
+            if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND):
+                return True
+            raise
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def _note(self, problem: str) -> None:
+        if bool(problem) != bool(self.problem):
+            if problem:
+                logger.warning("verifier %s does not serve: %s", self.address, problem)
+            else:
+                logger.info("verifier %s serves", self.address)
+        self.problem = problem
+
+
+class GenerateStream:
+    """A running Generate call. Must be closed; closing an unfinished one cancels it."""
+
+    def __init__(self, verifier: Verifier, call: Any) -> None:
+        self.verifier = verifier
+        self._call = call
+        self._open = True
+        verifier.in_flight += 1
+
+    async def next(self) -> pb.GenerateResponse | None:
+        """The next message, None at the end. Raises ApiError when the call fails."""
+        try:
+            message = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise self.verifier.failed(error) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # grpc.aio raises CancelledError for a status CANCELLED that the server chose, too.
+            raise unavailable(
+                f"the verifier at {self.verifier.address} cancelled this request"
+            ) from None
+        return None if message is _END else message
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self.verifier.in_flight -= 1
+            self._call.cancel()
