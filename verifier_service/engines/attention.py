@@ -1,0 +1,230 @@
+"""Paged attention behind transformers' attention interface.
+
+Knows a step's layout (where each sequence's queries and blocks are) and the cache tensors; does
+not know tokens, sampling or the model's architecture. Models loaded with
+`attn_implementation=IMPLEMENTATION` call `_attention` for every layer with packed queries
+[1, heads, total tokens, head size].
+
+The operator finds its engine's state through a handle tensor of each attention module, so that
+torch.compile sees an opaque function of tensors and one compiled layer serves all layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+IMPLEMENTATION = "outrider_paged"
+_HANDLE = "outrider_layer"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSpan:
+    """One sequence of a step: queries [first, end) of the pack, at positions from `start` on.
+
+    `slots` are the cache slots of its context of `context` tokens: a slice where its blocks are
+    neighbours, else an index tensor. `mask` [group * (end - first), context] is added to the
+    scores of a kv head's query heads (`group` of them); None where every query sees everything.
+    """
+
+    first: int
+    end: int
+    start: int
+    context: int
+    slots: slice | Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepLayout:
+    """Where one step reads and writes. `write_slots` [total] int64 are the tokens' cache slots.
+
+    `spans` is the CPU's layout; the tensors behind it are CUDA's: `cu_query` [n+1], `used` [n],
+    `table` [n, pages], all int32.
+    """
+
+    write_slots: Tensor
+    spans: tuple[SequenceSpan, ...] = ()
+    cu_query: Tensor | None = None
+    cu_key: Tensor | None = None
+    used: Tensor | None = None
+    table: Tensor | None = None
+    max_query: int = 0
+    max_key: int = 0
+
+
+class PagedCache:
+    """Keys and values of all layers, [blocks, block size, kv heads, head size] each."""
+
+    def __init__(
+        self,
+        layers: list[tuple[int, int]],
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """`layers` gives (kv heads, head size) of each layer."""
+        self.block_size = block_size
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        for heads, size in layers:
+            shape = (num_blocks, block_size, heads, size)
+            self.keys.append(torch.zeros(shape, dtype=dtype, device=device))
+            self.values.append(torch.zeros(shape, dtype=dtype, device=device))
+        self.layout: StepLayout | None = None
+        _caches[id(self)] = self
+
+    def attach(self, model: nn.Module) -> None:
+        """Give every attention module of the model its handle: this cache and its layer."""
+        for module in model.modules():
+            layer = getattr(module, "layer_idx", None)
+            if isinstance(layer, int):
+                handle = torch.tensor([id(self), layer], dtype=torch.int64)
+                module.register_buffer(_HANDLE, handle, persistent=False)
+
+
+# Caches alive in this process, by the identity that handles carry: the operator has no other way
+# to reach its engine's state.
+_caches: WeakValueDictionary[int, PagedCache] = WeakValueDictionary()
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, handle: Tensor, scale: float, window: int
+) -> Tensor:
+    """[1, heads, T, size] queries and [1, kv heads, T, size] keys -> [1, T, heads, size]."""
+    owner, layer = handle.tolist()
+    cache = _caches[owner]
+    layout = cache.layout
+    if layout is None:
+        raise RuntimeError("the model ran outside an engine step")
+    keys = cache.keys[layer].flatten(0, 1)
+    values = cache.values[layer].flatten(0, 1)
+    keys.index_copy_(0, layout.write_slots, key[0].transpose(0, 1).to(keys.dtype))
+    values.index_copy_(0, layout.write_slots, value[0].transpose(0, 1).to(values.dtype))
+    if layout.table is not None:
+        return _attend_pages(query, cache.keys[layer], cache.values[layer], layout, scale, window)
+    return _attend_spans(query, keys, values, layout.spans, scale, window)
+
+
+def _attend_spans(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    spans: tuple[SequenceSpan, ...],
+    scale: float,
+    window: int,
+) -> Tensor:
+    """Sequence by sequence, without a paged kernel.
+
+    Query heads that share a kv head are folded into the query length: one small product for each
+    kv head, and nothing is repeated in memory.
+    """
+    heads, size = query.shape[1], query.shape[3]
+    kv_heads = keys.shape[1]
+    group = heads // kv_heads
+    out = torch.empty(query.shape[2], heads, values.shape[2], dtype=query.dtype)
+    for span in spans:
+        length = span.end - span.first
+        q = query[:, :, span.first : span.end].reshape(1, kv_heads, group * length, size)
+        k = keys[span.slots].transpose(0, 1).unsqueeze(0)
+        v = values[span.slots].transpose(0, 1).unsqueeze(0)
+        mask = span.mask if window == 0 else _windowed(span, window).repeat(group, 1)
+        o = F.scaled_dot_product_attention(
+            q, k.to(q.dtype), v.to(q.dtype), attn_mask=mask, scale=scale
+        )
+        o = o.view(heads, length, -1)
+        out[span.first : span.end] = o.transpose(0, 1)
+    return out.unsqueeze(0)
+
+
+def causal_mask(length: int, start: int, group: int) -> Tensor | None:
+    """[group * length, start + length] to add to scores: query i sees positions up to start + i."""
+    if length == 1:
+        return None
+    mask = torch.full((length, start + length), -torch.inf).triu_(start + 1)
+    return mask.repeat(group, 1)
+
+
+def _windowed(span: SequenceSpan, window: int) -> Tensor:
+    position = torch.arange(span.start, span.start + span.end - span.first).unsqueeze(1)
+    key = torch.arange(span.context).unsqueeze(0)
+    seen = (key <= position) & (key > position - window)
+    return torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)
+
+
+def _attend_pages(
+    query: Tensor, keys: Tensor, values: Tensor, layout: StepLayout, scale: float, window: int
+) -> Tensor:
+    """All sequences in one kernel (torch.nn.attention.varlen, a block table)."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    assert layout.cu_query is not None
+    out = varlen_attn(
+        query[0].transpose(0, 1).contiguous(),
+        keys,
+        values,
+        layout.cu_query,
+        layout.cu_key,
+        layout.max_query,
+        layout.max_key,
+        scale=scale,
+        window_size=(window - 1 if window > 0 else -1, 0),
+        enable_gqa=query.shape[1] != keys.shape[2],
+        seqused_k=layout.used,
+        block_table=layout.table,
+    )
+    assert isinstance(out, Tensor)
+    return out.unsqueeze(0)
+
+
+def _attend_shape(
+    query: Tensor, key: Tensor, value: Tensor, handle: Tensor, scale: float, window: int
+) -> Tensor:
+    return query.new_empty(query.shape[0], query.shape[2], query.shape[1], value.shape[3])
+
+
+_library = torch.library.Library("outrider", "DEF")
+_library.define(
+    "attend(Tensor query, Tensor key, Tensor value, Tensor handle, float scale, int window) -> Tensor"
+)
+_library.impl("attend", _attend, "CPU")
+_library.impl("attend", _attend, "CUDA")
+torch.library.register_fake("outrider::attend", _attend_shape, lib=_library)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention interface. Raises ValueError for scores this engine cannot form."""
+    if softcap is not None or s_aux is not None:
+        what = "soft-capped attention scores" if softcap is not None else "attention sinks"
+        raise ValueError(f"{type(module).__name__} asks for {what}: not supported by this engine")
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    handle = getattr(module, _HANDLE)
+    out = torch.ops.outrider.attend(query, key, value, handle, scale, sliding_window or 0)
+    return out, None
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    """Masks are the step layout's business."""
+
+
+ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, _attention)
+ALL_MASK_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, _no_mask)

@@ -1,0 +1,211 @@
+"""The target through transformers and torch: one packed forward for each step.
+
+Knows chunks, the paged cache and the rejection rules; does not know requests or proposers.
+Everything between the forward and the emitted ids is tensors of the engine's device whose shapes
+follow from (tokens, rows, sequences, drafts); the host reads one small result at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from verifier_service.engines.attention import PagedCache
+from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.layout import StepTensors, pack
+from verifier_service.engines.loading import LoadedModel, load, resolve_device
+from verifier_service.messages import ModelInfo, QForm, RejectionRule, Sampling
+from verifier_service.noise import NoiseBuffers
+from verifier_service.rejection import VerifyInputs, VerifyResult, pack_q, verify
+from verifier_service.sampling import SamplingFlags, pack_rows, process_logits
+from verifier_service.settings import VerifierSettings
+
+_log = logging.getLogger(__name__)
+
+_BLOCK_SIZE = {"cpu": 32, "cuda": 256}
+_CPU_CACHE_BYTES = 2 << 30
+_CUDA_CACHE_SHARE = 0.85
+
+
+class TorchEngine:
+    """An `Engine` over any transformers causal LM that speaks the attention interface."""
+
+    def __init__(self, settings: VerifierSettings) -> None:
+        """Load the model and make the cache. Raises ModelLoadError."""
+        self._device = resolve_device(settings.device)
+        if self._device.type == "cpu" and settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        self._loaded = load(settings.model, self._device, settings.dtype, settings.max_model_len)
+        self._rule = settings.rejection_rule
+        self._cache_shape = self._size_cache(settings)
+        # One block more than the scheduler knows: where padding rows write.
+        self._paged = PagedCache(
+            self._loaded.layers,
+            self._cache_shape.num_blocks + 1,
+            self._cache_shape.block_size,
+            self._loaded.compute,
+            self._device,
+        )
+        self._paged.attach(self._loaded.module)
+        self._noise = NoiseBuffers(self._loaded.vocab_size, self._device)
+        if settings.compile:
+            self._compile()
+        self._info = _info(settings, self._loaded, self._device)
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._info
+
+    @property
+    def cache(self) -> CacheShape:
+        return self._cache_shape
+
+    @torch.inference_mode()
+    def run(self, chunks: list[Chunk]) -> list[Verdict | None]:
+        """See `Engine.run`."""
+        step = pack(chunks, self._cache_shape, self._loaded.group, self._device)
+        logits = self._forward(step)
+        sampling = [chunk for chunk in chunks if chunk.samples]
+        if not sampling:
+            return [None] * len(chunks)
+        result = self._verify(logits, step, sampling)
+        accepted = result.accepted.tolist()
+        tokens = result.tokens.tolist()
+        verdicts = iter(
+            Verdict(count, ids[: count + 1]) for count, ids in zip(accepted, tokens, strict=True)
+        )
+        return [next(verdicts) if chunk.samples else None for chunk in chunks]
+
+    def profile(self, counts: Sequence[int], context: int, repeats: int = 5) -> dict[int, float]:
+        """Median seconds of a greedy step of one sequence, by its number of query tokens."""
+        context = min(context, self._loaded.max_model_len - max(counts))
+        context = min(
+            context, self._cache_shape.num_blocks * self._cache_shape.block_size - max(counts)
+        )
+        size = self._cache_shape.block_size
+        seconds = {}
+        for count in counts:
+            blocks = list(range(-(-(context + count) // size)))
+            chunk = Chunk([0] * count, context, blocks, count - 1, True, Sampling(temperature=0.0))
+            self.run([chunk])
+            times = []
+            for _ in range(repeats):
+                start = time.perf_counter()
+                self.run([chunk])
+                times.append(time.perf_counter() - start)
+            seconds[count] = sorted(times)[len(times) // 2]
+        return seconds
+
+    def close(self) -> None:
+        """Drop the cache; the engine cannot run afterwards."""
+        self._paged.keys.clear()
+        self._paged.values.clear()
+
+    def _forward(self, step: StepTensors) -> Tensor:
+        """Logits [R, V] of the rows that choose a token."""
+        self._paged.layout = step.layout
+        try:
+            output = self._loaded.module(
+                input_ids=step.ids.unsqueeze(0),
+                position_ids=step.positions.unsqueeze(0),
+                use_cache=False,
+                logits_to_keep=step.rows,
+            )
+        finally:
+            self._paged.layout = None
+        logits: Tensor = output.logits[0]
+        return logits
+
+    def _verify(self, logits: Tensor, step: StepTensors, chunks: list[Chunk]) -> VerifyResult:
+        flags = SamplingFlags.of(chunk.sampling for chunk in chunks)
+        rows = pack_rows(
+            [
+                (chunk.sampling, chunk.start + len(chunk.ids) - chunk.drafts, chunk.drafts + 1)
+                for chunk in chunks
+            ],
+            self._device,
+        )
+        q = None
+        if self._rule is not RejectionRule.COUPLED and any(
+            chunk.q_form is QForm.SPARSE for chunk in chunks
+        ):
+            drafts = [chunk.ids[len(chunk.ids) - chunk.drafts :] for chunk in chunks]
+            width = step.draft_ids.shape[1]
+            q = pack_q(drafts, [chunk.q or None for chunk in chunks], width, self._device)
+        inputs = VerifyInputs(
+            logits=process_logits(logits, rows, flags),
+            rows=rows,
+            flags=flags,
+            row_index=step.row_index,
+            draft_ids=step.draft_ids,
+            draft_lengths=step.draft_lengths,
+            q=q,
+        )
+        return verify(self._rule, inputs, self._noise)
+
+    def _size_cache(self, settings: VerifierSettings) -> CacheShape:
+        size = _BLOCK_SIZE[self._device.type]
+        compute = self._loaded.compute
+        token_bytes = (
+            sum(2 * heads * width for heads, width in self._loaded.layers) * compute.itemsize
+        )
+        if settings.kv_cache_bytes is not None:
+            available = settings.kv_cache_bytes
+        elif self._device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self._device)
+            available = int(free * _CUDA_CACHE_SHARE)
+        else:
+            available = _CPU_CACHE_BYTES
+        longest = -(-self._loaded.max_model_len // size)
+        wanted = longest * settings.max_num_seqs
+        blocks = min(available // (token_bytes * size), wanted)
+        if blocks < longest:
+            # One sequence of the longest length must always fit, or it could never finish.
+            blocks = longest
+            _log.warning(
+                "kv cache: %d bytes hold less than one sequence of max_model_len %d; taking %d",
+                available,
+                self._loaded.max_model_len,
+                longest * size * token_bytes,
+            )
+        return CacheShape(int(blocks), size)
+
+    def _compile(self) -> None:
+        """Compile the decoder layers: one graph serves them all, for any number of tokens."""
+        if self._device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
+            _log.warning("no C++ compiler found: decoder layers are not compiled and run slower")
+            return
+        layers = _decoder_layers(self._loaded.module, len(self._loaded.layers))
+        if layers is None:
+            _log.warning("the model's decoder layers were not found: they are not compiled")
+            return
+        with contextlib.suppress(AttributeError):
+            torch._dynamo.config.cache_size_limit = 64
+        for layer in layers:
+            layer.compile(dynamic=True)
+
+
+def _decoder_layers(module: nn.Module, count: int) -> nn.ModuleList | None:
+    for child in module.modules():
+        if isinstance(child, nn.ModuleList) and len(child) == count:
+            return child
+    return None
+
+
+def _info(settings: VerifierSettings, loaded: LoadedModel, device: torch.device) -> ModelInfo:
+    return ModelInfo(
+        name=settings.served_model_name,
+        vocab_size=loaded.vocab_size,
+        max_model_len=loaded.max_model_len,
+        eos_token_ids=loaded.eos_token_ids,
+        engine="torch",
+        device=str(device),
+        dtype=str(loaded.weights).removeprefix("torch."),
+        extra={"products": loaded.products},
+    )
