@@ -78,6 +78,7 @@ class ScriptedProposer:
         self.steps: list[proposer_pb2.Step] = []
         self.closes: list[tuple[int, bool]] = []
         self.sequences: dict[int, HeldSequence] = {}
+        self.forgotten: set[int] = set()
         self.reply: Callable[[bytes], None] | None = None
 
     def __call__(
@@ -114,6 +115,7 @@ class ScriptedProposer:
             if update.sequence_id in self.faults:
                 self.faults.remove(update.sequence_id)
                 del self.sequences[update.sequence_id]
+                self.forgotten.add(update.sequence_id)
                 drafts.faults.add(
                     sequence_id=update.sequence_id, epoch=update.epoch, reason="forgotten"
                 )
@@ -135,7 +137,8 @@ class ScriptedProposer:
                     )
         for close in step.closes:
             self.closes.append((close.sequence_id, close.finished))
-            if self.sequences.pop(close.sequence_id, None) is None:
+            known = self.sequences.pop(close.sequence_id, None) is not None
+            if not known and close.sequence_id not in self.forgotten:
                 raise ProtocolError(f"close of unknown sequence {close.sequence_id}")
         self._say(proposer_pb2.ProposeResponse(drafts=drafts))
         if lookahead.blocks:

@@ -89,17 +89,17 @@ class Mirrors:
     def close(self, sequence_id: int, finished: bool) -> None:
         """The sequence is over; the next step says so. Unknown ones are ignored."""
         self._unserved.pop(sequence_id, None)
-        self._faults.pop(sequence_id, None)
-        if self._mirrors.pop(sequence_id, None) is not None:
+        faulted = self._faults.pop(sequence_id, 0) > 0
+        # What contradicts at the proposer may still take a place there.
+        if self._mirrors.pop(sequence_id, None) is not None or faulted:
             self._closes.append((sequence_id, finished))
 
     def fault(self, sequence_id: int) -> None:
         """The proposer lost the sequence: open it again, but not for ever."""
         self._faults[sequence_id] += 1
+        self._mirrors.pop(sequence_id, None)
         if self._faults[sequence_id] > MAX_FAULTS:
-            self._give_up(sequence_id, "faulted")
-        else:
-            self._mirrors.pop(sequence_id, None)
+            self._leave_out(sequence_id, "faulted")
 
     def skip(self, views: Sequence[SequenceView]) -> None:
         """These rounds are not told now; a later commit carries their ids in one piece."""

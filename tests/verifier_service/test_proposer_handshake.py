@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import pytest
+from speculation.v1 import proposer_pb2, types_pb2
+
+from outrider.scripted_proposer import ScriptedProposer, capabilities
+from tests.verifier_service.proposer_world import hello, view, world
+from verifier_service.messages import QForm
+from verifier_service.proposer_handshake import HandshakeError, check_welcome
+from verifier_service.proposer_state import LinkState
+
+
+def offering(**fields: object) -> proposer_pb2.Capabilities:
+    result = capabilities()
+    for field, value in fields.items():
+        result.ClearField(field)  # type: ignore[arg-type]
+        if isinstance(value, list):
+            getattr(result, field).extend(value)
+        else:
+            setattr(result, field, value)
+    return result
+
+
+REFUSED = [
+    ({"protocol_version": 2}, "protocol version 2; this verifier speaks 1"),
+    ({"protocol_version": 0}, "protocol version 0"),
+    ({"vocabulary_fingerprint": "beef"}, "vocabulary beef .* the target's is 00ff"),
+    ({"vocabulary_size": 999}, "a vocabulary of 999 ids; the target's has 1000"),
+    ({"first_position": types_pb2.FIRST_POSITION_AFTER_BONUS}, "FIRST_POSITION_AFTER_BONUS"),
+    ({"first_position": types_pb2.FIRST_POSITION_UNSPECIFIED}, "FIRST_POSITION_UNSPECIFIED"),
+    ({"first_position": 9}, "position 9"),
+    ({"q_forms": []}, "q forms none"),
+    ({"q_forms": [types_pb2.Q_FORM_DENSE]}, "q forms Q_FORM_DENSE"),
+    ({"required_features": [types_pb2.FEATURE_TYPE_HIDDEN_STATES]}, "HIDDEN_STATES"),
+    ({"max_sequences": 0}, "max_sequences 0"),
+    ({"max_draft_tokens": 0}, "max_draft_tokens 0"),
+    ({"name": ""}, "name ''"),
+    ({"name": 'x"} 1\n'}, "name"),
+    ({"name": "n" * 65}, "name"),
+    ({"method": "two words"}, "method 'two words'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), REFUSED)
+def test_a_mismatch_is_refused_in_words(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(HandshakeError, match=words):
+        check_welcome(offering(**fields), hello())
+
+
+def test_limits_are_the_smaller_of_both() -> None:
+    limits = check_welcome(
+        offering(max_draft_tokens=9, max_sequences=3, context_limit=77, lookahead=False), hello()
+    )
+    assert (limits.max_draft_tokens, limits.max_sequences, limits.context_limit) == (4, 3, 77)
+    assert not limits.lookahead
+    assert check_welcome(offering(max_draft_tokens=2), hello()).max_draft_tokens == 2
+    assert check_welcome(offering(), hello()).context_limit is None
+
+
+def test_only_q_forms_of_both_sides_are_agreed_on() -> None:
+    both = [types_pb2.Q_FORM_ONE_HOT, types_pb2.Q_FORM_SPARSE, types_pb2.Q_FORM_DENSE]
+    limits = check_welcome(
+        offering(q_forms=both), hello(accepted_q_forms=(QForm.SPARSE, QForm.COUPLED))
+    )
+    assert limits.q_forms == {QForm.SPARSE}
+
+
+def test_equal_tokenizers_padded_differently_are_one_vocabulary() -> None:
+    check_welcome(offering(vocabulary_fingerprint="00ff", vocabulary_size=1024), hello())
+
+
+def test_the_hello_says_everything() -> None:
+    message = hello(accepted_q_forms=(QForm.ONE_HOT,)).to_proto().hello
+    assert message == proposer_pb2.Hello(
+        protocol_version=1,
+        verifier_instance_id="verifier",
+        vocabulary_fingerprint="00ff",
+        vocabulary_size=1000,
+        eos_token_ids=[0],
+        max_sequences=8,
+        max_draft_tokens=4,
+        context_limit=2048,
+        accepted_q_forms=[types_pb2.Q_FORM_ONE_HOT],
+        first_position=types_pb2.FIRST_POSITION_AFTER_COMMITTED,
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"verifier_instance_id": ""},
+        {"vocabulary_fingerprint": ""},
+        {"vocabulary_size": 0},
+        {"max_sequences": 0},
+        {"num_speculative_tokens": 0},
+        {"context_limit": -1},
+        {"accepted_q_forms": ()},
+    ],
+)
+def test_nonsense_about_oneself_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        hello(**changes)
+
+
+def test_a_refused_proposer_is_retried_slowly_with_one_log_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    proposer = ScriptedProposer(welcome=offering(protocol_version=2))
+    w = world(proposer)
+    assert w.link() is LinkState.REFUSED
+    assert "protocol version 2" in w.state().detail
+    assert w.round(view(1, [1, 2])) == {}
+    assert proposer.steps == []
+    w.settle(29.0)
+    assert len(proposer.hellos) == 1
+    w.settle(25.0)
+    assert len(proposer.hellos) == 2
+    assert len([r for r in caplog.records if "protocol version" in r.getMessage()]) == 1
+    proposer.welcome = capabilities()
+    w.settle(30.0)
+    assert w.link() is LinkState.CONNECTED
+
+
+@pytest.mark.parametrize("code", ["FAILED_PRECONDITION", "INVALID_ARGUMENT", "UNIMPLEMENTED"])
+def test_a_proposer_may_refuse_too(code: str) -> None:
+    w = world(serve=False)
+
+    class Refusing(ScriptedProposer):
+        def __call__(self, reply, end):  # type: ignore[no-untyped-def]
+            self.end = end
+            return super().__call__(reply, end)
+
+        def received(self, data: bytes) -> None:
+            self.end(code, "vocabulary_size: 1000 where 5 is allowed")
+
+    w.network.serve("unix:a", Refusing())
+    w.settle(1.0)
+    assert w.link() is LinkState.REFUSED
+    assert w.state().detail == f"{code}: vocabulary_size: 1000 where 5 is allowed"
+
+
+def test_anything_but_a_welcome_first_is_refused() -> None:
+    for message in (b"\xff\xff", b"", proposer_pb2.ProposeResponse(drafts={"step_id": 1})):
+        w = world(serve=False)
+
+        class Rude(ScriptedProposer):
+            def received(self, data: bytes, message=message) -> None:  # type: ignore[no-untyped-def]
+                self.push(message)
+
+        w.network.serve("unix:a", Rude())
+        w.settle(1.0)
+        assert w.link() is LinkState.REFUSED
+        assert "no welcome" in w.state().detail
+
+
+def test_silence_instead_of_a_welcome_times_out() -> None:
+    proposer = ScriptedProposer()
+    w = world(proposer, serve=False)
+    w.network.serve("unix:a", proposer)
+    w.network.endpoint("unix:a").held = True
+    w.settle(5.5)
+    assert w.link() is LinkState.CONNECTING
+    assert w.state().detail == "no welcome within 5 s"
+    w.network.release("unix:a")
+    w.settle(3.0)
+    assert w.link() is LinkState.CONNECTED
