@@ -54,5 +54,5 @@ def sample_rows(
     """`sample` for many rows: masses [rows, N] (zeros pad), seeds and base lengths [rows]."""
     draw = bits(keys(seed, base_length, Stream.DRAFT), offset)[..., 0].view(np.uint32)
     cumulative = np.cumsum(np.asarray(masses, dtype=np.int64), axis=-1)
-    passed = cumulative <= draw.astype(np.int64)[:, None]
-    return passed.sum(axis=-1, dtype=np.int64)
+    index: IntArray = (cumulative <= draw.astype(np.int64)[:, None]).sum(axis=-1, dtype=np.int64)
+    return index

@@ -59,26 +59,6 @@ class VerifyResult:
     tokens: Tensor
 
 
-def check_q(draft_ids: Sequence[int], q: Sequence[SparseRow], vocab_size: int) -> None:
-    """Refuse a q that its draft cannot have been sampled from; ValueError names the first fault.
-
-    For the edge where blocks arrive: after it, the rules trust q.
-    """
-    if len(q) != len(draft_ids):
-        raise ValueError(f"q has {len(q)} rows for {len(draft_ids)} draft tokens")
-    for j, (token, row) in enumerate(zip(draft_ids, q, strict=True)):
-        if len(row.token_ids) != len(row.masses):
-            raise ValueError(f"q row {j} has {len(row.token_ids)} ids and {len(row.masses)} masses")
-        if len(set(row.token_ids)) != len(row.token_ids):
-            raise ValueError(f"q row {j} names a token id twice")
-        if any(not 0 <= v < vocab_size for v in row.token_ids):
-            raise ValueError(f"q row {j} has a token id outside 0..{vocab_size - 1}")
-        if any(mass <= 0 for mass in row.masses) or sum(row.masses) != TOTAL_MASS:
-            raise ValueError(f"q row {j}: masses must be positive and sum to {TOTAL_MASS}")
-        if token not in row.token_ids:
-            raise ValueError(f"draft token {j} (id {token}) has no mass in its q")
-
-
 def pack_q(
     draft_ids: Sequence[Sequence[int]],
     q: Sequence[Sequence[SparseRow] | None],

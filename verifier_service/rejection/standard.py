@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from outrider.sparse_q import TOTAL_MASS
 from verifier_service.noise import NoiseBuffers
 from verifier_service.rejection import chain
 from verifier_service.rejection.coupled import match
@@ -22,11 +23,11 @@ def verify_standard(inputs: VerifyInputs, noise: NoiseBuffers) -> VerifyResult:
         return match(argmax(inputs.logits), inputs)
     q = chain.one_hot(inputs.draft_ids) if inputs.q is None else inputs.q
     probabilities = inputs.logits.softmax(dim=-1)
-    passed = token_tests(
+    thresholds = token_thresholds(
         chain.target_probabilities(probabilities, inputs),
         chain.draft_masses(q, inputs.draft_ids),
-        chain.acceptance_uniforms(inputs),
     )
+    passed = chain.acceptance_uniforms(inputs) < thresholds
     if inputs.flags.any_greedy:
         greedy, best = chain.greedy_rows(inputs)
         matches = inputs.draft_ids == best[inputs.row_index[:, :-1]]
@@ -37,9 +38,9 @@ def verify_standard(inputs: VerifyInputs, noise: NoiseBuffers) -> VerifyResult:
     return chain.emit(inputs.draft_ids, accepted, own)
 
 
-def token_tests(p: Tensor, q: Tensor, uniforms: Tensor) -> Tensor:
-    """Whether each draft token passes min(1, p/q); all [B, K] float64.
+def token_thresholds(p: Tensor, q: Tensor) -> Tensor:
+    """min(1, p/q), the probability that each draft token passes; all [B, K] float64.
 
     A token without mass in q cannot have been drawn from it and never passes.
     """
-    return (uniforms * q < p) & (q > 0)
+    return torch.where(q > 0, p / q.clamp(min=1 / TOTAL_MASS), 0.0).clamp(max=1.0)
