@@ -65,7 +65,8 @@ class Controller:
         self._depth = float(num_speculative_tokens)
         self._step = 0
         self._verified_at: dict[int, int] = {}
-        self._probing: set[int] = set()
+        # Tokens that each probe of the last plan must emit to pay for itself.
+        self._probing: dict[int, float] = {}
         self._last: Admission | None = None
         self._refusal = ""
 
@@ -170,7 +171,7 @@ class Controller:
             sequence_id, block, greedy=greedy, drafted=drafted, accepted=accepted
         )
         if sequence_id in self._probing:
-            self._budget.record(success=accepted > 0)
+            self._budget.record(accepted, self._probing[sequence_id])
 
     def observe_shadow(
         self, sequence_id: int, block: DraftBlock, *, greedy: bool, compared: int, matched: int
@@ -258,7 +259,7 @@ class Controller:
             if not self._budget.affords(price):
                 return
             self._budget.spend(price)
-            self._probing.add(offer.sequence_id)
+            self._probing[offer.sequence_id] = cost * best.rate
             counts[row] = length
             used += length
 

@@ -8,69 +8,70 @@ that is read (once for each sequence) and with the rows that read it, whatever t
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Weight of one observation, and how much of it moves rows that it did not measure: a busy machine
-# slows every step, so part of a surprise is about all of them.
-_RATE = 0.1
+# Weight of an observation of a well-known count of rows, and of the first one of a new count.
+_RATE, _FIRST_RATE = 0.06, 0.3
+# How much of it moves counts that it did not measure: a busy machine slows every step, so part of
+# each surprise is about all of them.
 _COUPLING = 0.3
 # Largest relative surprise that one observation may carry; a pause cannot bend the curve.
 _CLIP = 0.2
-# Observations that the attention fit remembers, and the pseudo-observations that hold it at 0.
-_FIT_MEMORY = 512.0
-_FIT_PRIOR = 16.0
-_CONTEXT_SCALE = 256.0
-# An observation this much beyond the last measured count becomes a measured count of its own.
-_GROWTH = 1.25
+# Counts of rows up to here are told apart; beyond, counts this ratio apart.
+_DENSE, _RATIO = 256, 1.1
+# Observations that the attention fit remembers, and the prior that holds it at 0: so many of them
+# that differed by so many context tokens.
+_FIT_MEMORY, _FIT_PRIOR, _FIT_CONTEXT = 512.0, 16.0, 128.0
 
 
 class CostTable:
-    """Seconds of a step over `query_tokens` rows: curve(rows) + attention(context, rows).
+    """Seconds of a step of `query_tokens` rows: measured curve plus fitted attention.
 
-    Build it with `from_profile`; `observe` refreshes it. Not thread-safe: one engine thread.
+    Each count of rows keeps the context at which it was measured; attention corrects from there to
+    the context asked about. Build with `from_profile`, refresh with `observe`. Not thread-safe.
     """
 
     __slots__ = (
         "_clock",
+        "_context",
         "_cross",
         "_knots",
         "_means",
-        "_profile",
         "_seconds",
         "_seen",
-        "_shift",
         "_slopes",
         "_square",
-        "_weights",
+        "_visits",
     )
 
-    def __init__(self, knots: Floats, seconds: Floats) -> None:
+    def __init__(self, knots: Floats, seconds: Floats, context: Floats) -> None:
         self._knots = knots
         self._seconds = seconds
-        self._profile = seconds.copy()
+        self._context = context
         self._clock = 0
         self._seen = [0] * len(knots)
+        self._visits = [0.0] * len(knots)
         # Seconds for each context token, and for each (context token, row of its sequence).
         self._slopes = (0.0, 0.0)
-        self._shift = 0.0
-        # Within-knot moments of (context, context x rows, seconds) behind the slopes.
-        self._weights = [0.0] * len(knots)
-        self._means = [(0.0, 0.0, 0.0)] * len(knots)
+        # Mean (context, relative seconds) of each knot, and moments of the deviations from them.
+        self._means = [(0.0, 0.0)] * len(knots)
         self._square = [0.0, 0.0, 0.0]
         self._cross = [0.0, 0.0]
 
     @classmethod
-    def from_profile(cls, profile: Mapping[int, float]) -> CostTable:
+    def from_profile(cls, profile: Mapping[int, float], context: int = 0) -> CostTable:
         """A table from measured medians: seconds of a step by its number of query tokens.
 
-        Medians that fall with more rows are noise: neighbours are pooled until none does. Raises
-        ValueError for an empty profile, a count below 1 or a time that is not positive and finite.
+        `context` is the total context length of the profiled steps. Medians that fall with more
+        rows are noise: neighbours are pooled until none does. Raises ValueError for an empty
+        profile, a count below 1 or a time that is not positive and finite.
         """
         if not profile:
             raise ValueError("cost profile is empty; it needs at least one measured count of rows")
@@ -83,10 +84,9 @@ class CostTable:
                     "allowed: positive and finite"
                 )
         counts = sorted(profile)
-        return cls(
-            np.array(counts, dtype=np.float64),
-            np.array(_monotone([profile[c] for c in counts]), dtype=np.float64),
-        )
+        knots = np.array(_counts(counts), dtype=np.float64)
+        curve = np.interp(knots, counts, _monotone([profile[c] for c in counts]))
+        return cls(knots, curve, np.full(len(knots), float(context)))
 
     def seconds(self, query_tokens: int, sequences: int = 1, context: int = 0) -> float:
         """Expected seconds of a step of `query_tokens` rows of `sequences` over `context` tokens.
@@ -99,18 +99,19 @@ class CostTable:
         """Expected seconds for `first`, `first` + 1, ... rows: [count], never falling."""
         rows = np.arange(first, first + count, dtype=np.float64)
         result: Floats = np.interp(rows, self._knots, self._seconds)
-        last = self._knots[-1]
+        last = float(self._knots[-1])
         if first + count - 1 > last:
             result += self._tail_slope() * np.maximum(rows - last, 0.0)
         per_context, per_row = self._slopes
         if per_context or per_row:
-            fixed = self._shift + per_context * context
-            attention = fixed + (per_row * context / max(sequences, 1)) * rows
-            result = np.maximum(result + attention, 0.1 * result)
+            floor = 0.2 * result
+            measured = np.interp(rows, self._knots, self._context)
+            result += (context - measured) * (per_context + per_row / max(sequences, 1) * rows)
+            result = np.maximum.accumulate(np.maximum(result, floor))
         return result
 
     def observe(self, query_tokens: int, sequences: int, context: int, seconds: float) -> None:
-        """Take one measured step in. Steps that also prefill belong elsewhere."""
+        """Take in one measured step; steps that also prefill do not belong here."""
         if query_tokens < 1 or seconds <= 0.0:
             return
         self._clock += 1
@@ -118,23 +119,23 @@ class CostTable:
         expected = self.seconds(query_tokens, sequences, context)
         surprise = min(max(seconds / expected - 1.0, -_CLIP), _CLIP)
         left, share = self._locate(query_tokens)
-        self._fit(
-            left if share < 0.5 else left + 1,
-            float(context),
-            context * query_tokens / max(sequences, 1),
-            expected * (1.0 + surprise) - self._profiled(query_tokens),
-        )
-        weights = np.full(len(self._knots), _COUPLING)
-        weights[left] = max(1.0 - share, _COUPLING)
+        nearest = left if share < 0.5 else left + 1
+        self._fit(nearest, query_tokens / sequences, context, expected * (1.0 + surprise))
+        rate = max(_RATE, _FIRST_RATE / (1.0 + self._visits[nearest]))
+        self._visits[nearest] += 1.0
+        change = np.full(len(self._knots), 1.0 + _RATE * _COUPLING * surprise)
+        change[left] = 1.0 + rate * surprise * (1.0 - share)
         if share:
-            weights[left + 1] = max(share, _COUPLING)
-        self._seconds *= 1.0 + _RATE * surprise * weights
+            change[left + 1] = 1.0 + rate * surprise * share
+        values = self._seconds
+        values *= change
         # The freshest measurement stands; older ones that contradict its order give way.
         right = left + 1 if share else left
-        np.minimum(self._seconds[:left], self._seconds[left], out=self._seconds[:left])
-        np.maximum(self._seconds[right:], self._seconds[left], out=self._seconds[right:])
-        np.maximum(self._seconds[right + 1 :], self._seconds[right], out=self._seconds[right + 1 :])
-        self._seen[left if share < 0.5 else left + 1] = self._clock
+        if share:
+            values[right] = max(values[left], values[right])
+        np.minimum(values[:left], values[left], out=values[:left])
+        np.maximum(values[right:], values[right], out=values[right:])
+        self._seen[nearest] = self._clock
 
     def age(self, query_tokens: int) -> int:
         """How many observations ago a step of about so many rows was last measured."""
@@ -142,39 +143,40 @@ class CostTable:
         return self._clock - self._seen[left if share < 0.5 else left + 1]
 
     def milliseconds(self) -> dict[int, float]:
-        """The curve at its measured counts, for people: {query tokens: milliseconds}."""
-        pairs = zip(self._knots, self._seconds, strict=True)
-        return {int(rows): round(float(seconds) * 1e3, 4) for rows, seconds in pairs}
+        """The curve for people: {query tokens: milliseconds} at powers of two and its end."""
+        last = int(self._knots[-1])
+        counts = [2**i for i in range(last.bit_length()) if 2**i < last]
+        return {n: round(self._milliseconds(n), 4) for n in [*counts, last]}
 
-    def to_dict(self) -> dict[str, object]:
-        """Everything that `from_dict` needs, as JSON values; times are seconds."""
+    def to_dict(self) -> dict[str, list[float]]:
+        """What `from_dict` needs, as JSON values: lists of counts, seconds, contexts and slopes."""
         return {
-            "query_tokens": [int(k) for k in self._knots],
-            "seconds": [float(s) for s in self._seconds],
-            "seconds_per_context_token": self._slopes[0],
-            "seconds_per_context_token_and_row": self._slopes[1],
-            "seconds_shift": self._shift,
+            "query_tokens": self._knots.tolist(),
+            "seconds": self._seconds.tolist(),
+            "context": self._context.tolist(),
+            "attention": list(self._slopes),
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> CostTable:
-        """The table that `to_dict` described. Raises ValueError where fields do not fit."""
-        counts, seconds = data.get("query_tokens"), data.get("seconds")
-        if not isinstance(counts, list) or not isinstance(seconds, list):
-            raise ValueError("cost table needs lists `query_tokens` and `seconds`")
-        table = cls.from_profile(dict(zip(counts, seconds, strict=True)))
-        values = [
-            data.get(name, 0.0)
-            for name in (
-                "seconds_per_context_token",
-                "seconds_per_context_token_and_row",
-                "seconds_shift",
+    def from_dict(cls, data: Mapping[str, Sequence[float]]) -> CostTable:
+        """The table that `to_dict` described. Raises ValueError where fields are missing or odd."""
+        lists: list[list[float]] = []
+        for name in ("query_tokens", "seconds", "context", "attention"):
+            if name not in data:
+                raise ValueError(f"cost table lacks `{name}`")
+            lists.append([float(value) for value in data[name]])
+        knots, seconds, context, slopes = lists
+        if not len(knots) == len(seconds) == len(context) > 0 or len(slopes) != 2:
+            raise ValueError(
+                f"cost table has {len(knots)} counts, {len(seconds)} times, {len(context)} "
+                f"contexts and {len(slopes)} slopes; allowed: equal numbers and 2 slopes"
             )
-        ]
-        per_context, per_row, shift = (v if isinstance(v, float) else 0.0 for v in values)
-        table._slopes = (per_context, per_row)
-        table._shift = shift
+        table = cls(np.array(knots), np.array(seconds), np.array(context))
+        table._slopes = (slopes[0], slopes[1])
         return table
+
+    def _milliseconds(self, query_tokens: int) -> float:
+        return float(np.interp(query_tokens, self._knots, self._seconds)) * 1e3
 
     def _locate(self, query_tokens: int) -> tuple[int, float]:
         """The knot at or below so many rows, and how far towards the next they are (0 to 1)."""
@@ -193,51 +195,50 @@ class CostTable:
         rise = self._seconds[-1] - self._seconds[-2]
         return float(rise / (self._knots[-1] - self._knots[-2]))
 
-    def _profiled(self, query_tokens: int) -> float:
-        return float(np.interp(query_tokens, self._knots, self._profile))
-
     def _grow(self, query_tokens: int) -> None:
-        if query_tokens < self._knots[-1] * _GROWTH:
+        last = float(self._knots[-1])
+        if query_tokens < last * _RATIO or query_tokens <= last:
             return
-        beyond = float(
-            self._seconds[-1] + self._tail_slope() * (query_tokens - float(self._knots[-1]))
-        )
+        beyond = float(self._seconds[-1]) + self._tail_slope() * (query_tokens - last)
         self._knots = np.append(self._knots, float(query_tokens))
         self._seconds = np.append(self._seconds, beyond)
-        self._profile = np.append(self._profile, beyond)
+        self._context = np.append(self._context, self._context[-1])
         self._seen.append(0)
-        self._weights.append(0.0)
-        self._means.append((0.0, 0.0, 0.0))
+        self._visits.append(0.0)
+        self._means.append((0.0, 0.0))
 
-    def _fit(self, knot: int, context: float, product: float, excess: float) -> None:
-        """Learn the attention slopes from how steps of like row counts differ in context.
+    def _fit(self, knot: int, depth: float, context: float, seconds: float) -> None:
+        """Learn attention from how steps of like counts differ in context; `depth` is rows a
+        sequence.
 
-        Only differences within one knot count: the curve's own movement cannot hide them.
+        Only deviations within one knot count, so that the curve's own movement cannot hide them.
         """
         keep = 1.0 - 1.0 / _FIT_MEMORY
-        weight = self._weights[knot] * keep + 1.0
-        self._weights[knot] = weight
+        weight = 1.0 / (min(self._visits[knot], _FIT_MEMORY) + 1.0)
         mean = self._means[knot]
-        old = (context - mean[0], product - mean[1], excess - mean[2])
-        self._means[knot] = (
-            mean[0] + old[0] / weight,
-            mean[1] + old[1] / weight,
-            mean[2] + old[2] / weight,
-        )
-        new = (1.0 - 1.0 / weight) * old[2]
-        damp = 1.0 - 1.0 / weight
-        square, cross = self._square, self._cross
-        square[0] = square[0] * keep + old[0] * old[0] * damp
-        square[1] = square[1] * keep + old[0] * old[1] * damp
-        square[2] = square[2] * keep + old[1] * old[1] * damp
-        cross[0] = cross[0] * keep + old[0] * new
-        cross[1] = cross[1] * keep + old[1] * new
-        slopes = _nonnegative_fit(square, cross, _FIT_PRIOR * _CONTEXT_SCALE**2)
-        # What the slopes now say of the usual context must leave the curve there as it was.
-        usual = self._means[knot]
-        self._shift -= (slopes[0] - self._slopes[0]) * usual[0]
-        self._shift -= (slopes[1] - self._slopes[1]) * usual[1]
-        self._slopes = slopes
+        moved, excess = context - mean[0], seconds - mean[1]
+        self._means[knot] = (mean[0] + weight * moved, mean[1] + weight * excess)
+        square, cross, damp = self._square, self._cross, 1.0 - weight
+        square[0] = square[0] * keep + damp * moved * moved
+        square[1] = square[1] * keep + damp * moved * moved * depth
+        square[2] = square[2] * keep + damp * moved * moved * depth * depth
+        cross[0] = cross[0] * keep + damp * moved * excess
+        cross[1] = cross[1] * keep + damp * moved * depth * excess
+        self._slopes = _nonnegative_fit(square, cross, _FIT_PRIOR * _FIT_CONTEXT**2)
+        # The knot's reference follows the contexts it is measured at; its curve moves along.
+        step = 0.1 * (context - float(self._context[knot]))
+        self._context[knot] += step
+        self._seconds[knot] += step * (self._slopes[0] + self._slopes[1] * depth)
+
+
+def _counts(profiled: Sequence[int]) -> list[int]:
+    """The counts that a table keeps: dense where few, then spaced evenly in ratio, the last too."""
+    first, last = profiled[0], profiled[-1]
+    counts = list(range(first, min(last, _DENSE) + 1))
+    while (counts[-1] if counts else first) < last:
+        ahead = math.ceil(counts[-1] * _RATIO) if counts else first
+        counts.append(min(ahead, last))
+    return counts
 
 
 def _nonnegative_fit(square: list[float], cross: list[float], ridge: float) -> tuple[float, float]:

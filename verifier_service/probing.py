@@ -7,46 +7,51 @@ text is, and a cheap probe comes often, a dear one seldom.
 
 from __future__ import annotations
 
-_MAX_SHARE = 0.015
-_MIN_SHARE = 0.004
-# Failed probes after which the share has halved.
-_PATIENCE = 12.0
+# Share of step time for probes: at first, and at least however much speaks against them.
+_MAX_SHARE, _MIN_SHARE = 0.012, 0.005
+# Evidence against (in failed probes) after which the share has halved, and the most that counts.
+_PATIENCE, _MOST_EVIDENCE = 12.0, 40.0
 # Most steps' worth of time that may be saved up.
-_MAX_SAVED_STEPS = 0.3
+_MOST_SAVED = 0.3
 
 
 class ProbeBudget:
-    """Seconds saved up for probes. The share falls as probes fail, and jumps back on a success."""
+    """Seconds saved up for probes: a share of step time that falls as probes fail to pay."""
 
-    __slots__ = ("_failures", "_saved", "_step_seconds")
+    __slots__ = ("_against", "_saved", "_step_seconds")
 
     def __init__(self) -> None:
         self._saved = 0.0
-        self._failures = 0
+        self._against = 0.0
         self._step_seconds = 0.0
 
     @property
     def share(self) -> float:
         """Share of step time that probing may take now."""
-        return max(_MIN_SHARE, _MAX_SHARE / (1.0 + self._failures / _PATIENCE))
+        return max(_MIN_SHARE, _MAX_SHARE / (1.0 + self._against / _PATIENCE))
 
     @property
     def saved(self) -> float:
-        """Seconds that may be spent now; below 0 after a cost nobody could foresee."""
+        """Seconds that may be spent now; below 0 after a cost that was not foreseen."""
         return self._saved
 
     def earn(self, step_seconds: float) -> None:
+        """Save this step's share."""
         self._step_seconds = step_seconds
-        self._saved += self.share * step_seconds
-        self._saved = min(self._saved, _MAX_SAVED_STEPS * step_seconds)
+        self._saved = min(self._saved + self.share * step_seconds, _MOST_SAVED * step_seconds)
 
     def affords(self, seconds: float) -> bool:
-        """Whether `seconds` may be spent. A full purse affords any probe, so none is ruled out."""
-        return self._saved >= min(seconds, _MAX_SAVED_STEPS * self._step_seconds * 0.999)
+        """Whether `seconds` may be spent. A full purse affords any probe: none is ruled out."""
+        return self._saved >= min(seconds, 0.99 * _MOST_SAVED * self._step_seconds)
 
     def spend(self, seconds: float) -> None:
         self._saved -= seconds
 
-    def record(self, *, success: bool) -> None:
-        """Take in how a probe ended; a success is at least one accepted draft."""
-        self._failures = 0 if success else self._failures + 1
+    def record(self, accepted: int, needed: float) -> None:
+        """Take in a probe's outcome: drafts accepted, and how many would have paid for it.
+
+        The evidence is a sum that never falls below 0, so old failures cannot outweigh a change;
+        it drifts up while less than half of what is needed is accepted.
+        """
+        evidence = self._against + 1.0 - 2.0 * accepted / max(needed, 1e-3)
+        self._against = min(max(evidence, 0.0), _MOST_EVIDENCE)
