@@ -6,8 +6,9 @@ which a block is dropped and counted. Whether a block is *current* is decided el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 
 from speculation.v1 import proposer_pb2, types_pb2
 
@@ -15,7 +16,8 @@ from verifier_service.messages import DraftBlock, QForm, SparseRow
 
 Q_UNIT = 1 << 32
 
-Q_FORMS: dict[types_pb2.QForm, QForm] = {
+# By number on the wire.
+Q_FORMS: dict[int, QForm] = {
     types_pb2.Q_FORM_COUPLED: QForm.COUPLED,
     types_pb2.Q_FORM_ONE_HOT: QForm.ONE_HOT,
     types_pb2.Q_FORM_SPARSE: QForm.SPARSE,
@@ -36,29 +38,32 @@ def check_block(
     proposer: str,
     max_draft_tokens: int,
     vocabulary_size: int,
-    q_forms: frozenset[QForm],
+    q_forms: Mapping[int, QForm],
     lookahead: bool = False,
 ) -> DraftBlock:
     """The block as the scheduler takes it: a chain of ids in range, with a sound q.
 
-    `q_forms` are the forms both sides agreed on. Raises BadBlockError: `too_long`,
+    `q_forms` are the forms agreed on, by number on the wire. Raises BadBlockError: `too_long`,
     `out_of_range`, `tree`, `unsupported_q_form`, `bad_q`, `bad_confidence`, `bad_match_length`.
     """
-    ids = tuple(block.token_ids)
+    ids = tuple(block.token_ids[:])
     if len(ids) > max_draft_tokens:
         raise BadBlockError("too_long", f"{len(ids)} ids where {max_draft_tokens} were asked for")
     if ids and not 0 <= min(ids) <= max(ids) < vocabulary_size:
         raise BadBlockError("out_of_range", f"ids {ids} outside 0..{vocabulary_size - 1}")
     if block.parents and list(block.parents) != list(range(-1, len(ids) - 1)):
         raise BadBlockError("tree", f"parents {list(block.parents)} are not a chain")
-    q_form = Q_FORMS.get(block.q_form)
-    if q_form is None or q_form not in q_forms:
-        agreed = ", ".join(sorted(form.value for form in q_forms))
+    q_form = q_forms.get(block.q_form)
+    if q_form is None:
+        agreed = ", ".join(form.value for form in q_forms.values())
         raise BadBlockError("unsupported_q_form", f"q form {block.q_form}; agreed on: {agreed}")
     confidences = tuple(block.confidences)
-    # A NaN fails the comparison too.
+    # Comparisons do not see a NaN, the sum does.
     if confidences and not (
-        len(confidences) == len(ids) and all(0.0 <= c <= 1.0 for c in confidences)
+        len(confidences) == len(ids)
+        and min(confidences) >= 0.0
+        and max(confidences) <= 1.0
+        and isfinite(sum(confidences))
     ):
         raise BadBlockError(
             "bad_confidence", f"{confidences} is not one number of 0..1 for each of {len(ids)} ids"
@@ -67,12 +72,15 @@ def check_block(
         raise BadBlockError(
             "bad_match_length", f"match of {block.match_length} in {block.base_length} ids"
         )
+    q: tuple[SparseRow, ...] = ()
+    if block.HasField("q") or (q_form is QForm.SPARSE and ids):
+        q = _check_q(block.q, ids, q_form, vocabulary_size)
     return DraftBlock(
         proposer=proposer,
         base_length=block.base_length,
         token_ids=ids,
         q_form=q_form,
-        q=_check_q(block, ids, q_form, vocabulary_size),
+        q=q,
         match_length=block.match_length,
         confidences=confidences,
         draft_ns=block.draft_ns,
@@ -93,29 +101,25 @@ def cut_block(block: DraftBlock, length: int) -> DraftBlock:
 
 
 def _check_q(
-    block: proposer_pb2.DraftBlock, ids: Sequence[int], q_form: QForm, vocabulary_size: int
+    q: types_pb2.SparseDistribution, ids: Sequence[int], q_form: QForm, vocabulary_size: int
 ) -> tuple[SparseRow, ...]:
-    if not block.HasField("q"):
-        if q_form is QForm.SPARSE and ids:
-            raise BadBlockError("bad_q", "sparse q form without a q")
-        return ()
-    lengths = list(block.q.row_lengths)
+    lengths = list(q.row_lengths)
     if q_form is not QForm.SPARSE:
-        if lengths or block.q.token_ids or block.q.masses:
+        if lengths or q.token_ids or q.masses:
             raise BadBlockError("bad_q", f"q rows with the {q_form.value} form, which has none")
         return ()
     total = sum(lengths)
-    if len(lengths) != len(ids) or not len(block.q.token_ids) == len(block.q.masses) == total:
+    if len(lengths) != len(ids) or not len(q.token_ids) == len(q.masses) == total:
         raise BadBlockError(
             "bad_q",
             f"{len(lengths)} rows of {total} entries for {len(ids)} drafts, with "
-            f"{len(block.q.token_ids)} ids and {len(block.q.masses)} masses",
+            f"{len(q.token_ids)} ids and {len(q.masses)} masses",
         )
     rows = []
     start = 0
     for draft, length in zip(ids, lengths, strict=True):
-        row_ids = tuple(block.q.token_ids[start : start + length])
-        masses = tuple(block.q.masses[start : start + length])
+        row_ids = tuple(q.token_ids[start : start + length])
+        masses = tuple(q.masses[start : start + length])
         start += length
         _check_row(draft, row_ids, masses, vocabulary_size)
         rows.append(SparseRow(row_ids, masses))

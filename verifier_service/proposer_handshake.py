@@ -69,7 +69,9 @@ class HelloParameters:
                 max_draft_tokens=self.num_speculative_tokens,
                 context_limit=self.context_limit,
                 accepted_q_forms=[
-                    number for number, form in Q_FORMS.items() if form in self.accepted_q_forms
+                    types_pb2.QForm.Name(number)
+                    for number, form in Q_FORMS.items()
+                    if form in self.accepted_q_forms
                 ],
                 first_position=types_pb2.FIRST_POSITION_AFTER_COMMITTED,
             )
@@ -80,7 +82,7 @@ class HelloParameters:
 class ProposerLimits:
     """What was agreed with one proposer: never more is asked of it.
 
-    `context_limit` is in tokens, None where it has none.
+    `context_limit` is in tokens, None where it has none; `q_forms` are by number on the wire.
     """
 
     name: str
@@ -88,7 +90,7 @@ class ProposerLimits:
     max_sequences: int
     max_draft_tokens: int
     context_limit: int | None
-    q_forms: frozenset[QForm]
+    q_forms: dict[int, QForm]
     lookahead: bool
 
 
@@ -112,9 +114,11 @@ def check_welcome(
             f"drafts from position {_enum_name(types_pb2.FirstPosition.Name, c.first_position)}; "
             "this verifier takes FIRST_POSITION_AFTER_COMMITTED"
         )
-    q_forms = frozenset(
-        form for number in c.q_forms if (form := Q_FORMS.get(number)) in hello.accepted_q_forms
-    )
+    q_forms = {
+        number: form
+        for number, form in Q_FORMS.items()
+        if number in c.q_forms and form in hello.accepted_q_forms
+    }
     if not q_forms:
         names = [_enum_name(types_pb2.QForm.Name, number) for number in c.q_forms]
         given = ", ".join(names) or "none"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from speculation.v1 import proposer_pb2, types_pb2
 
@@ -209,15 +210,16 @@ class Mirrors:
         wanted: int,
     ) -> None:
         ids = view.ids[mirror.sent :]
-        commit = proposer_pb2.SequenceCommit(base_length=mirror.sent, token_ids=ids)
+        commit: dict[str, Any] = {"base_length": mirror.sent, "token_ids": ids}
         if view.drafted and ids and not mirror.gap:
-            commit.proposer = self._told_name(view.proposer)
-            commit.drafted = view.drafted
-            commit.accepted = view.accepted
+            commit["proposer"] = self._told_name(view.proposer)
+            commit["drafted"] = view.drafted
+            commit["accepted"] = view.accepted
         step.updates.add(
             sequence_id=view.sequence_id,
             epoch=mirror.epoch,
             max_draft_tokens=wanted,
+            # A mapping is read several times faster than a message is copied.
             commit=commit,
         )
         mirror.gap = False

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from speculation.v1 import proposer_pb2, types_pb2
 
-from verifier_service.draft_checks import Q_UNIT, BadBlockError, check_block, cut_block
+from verifier_service.draft_checks import Q_FORMS, Q_UNIT, BadBlockError, check_block, cut_block
 from verifier_service.messages import DraftBlock, QForm, SparseRow
 
 HALF = Q_UNIT // 2
@@ -32,7 +33,7 @@ def sparse(
 
 
 def check(
-    block: proposer_pb2.DraftBlock, k: int = 4, q_forms: frozenset[QForm] = frozenset(QForm)
+    block: proposer_pb2.DraftBlock, k: int = 4, q_forms: Mapping[int, QForm] = Q_FORMS
 ) -> DraftBlock:
     return check_block(
         block, proposer="p", max_draft_tokens=k, vocabulary_size=100, q_forms=q_forms
@@ -72,7 +73,7 @@ def test_trees_are_not_taken(parents: list[int]) -> None:
     "q_form", [types_pb2.Q_FORM_UNSPECIFIED, types_pb2.Q_FORM_DENSE, types_pb2.Q_FORM_COUPLED, 77]
 )
 def test_q_forms_that_were_not_agreed_on(q_form: int) -> None:
-    assert reason(message(q_form=q_form), q_forms=frozenset({QForm.ONE_HOT})) == (
+    assert reason(message(q_form=q_form), q_forms={types_pb2.Q_FORM_ONE_HOT: QForm.ONE_HOT}) == (
         "unsupported_q_form"
     )
 

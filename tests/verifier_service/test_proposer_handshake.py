@@ -62,7 +62,7 @@ def test_only_q_forms_of_both_sides_are_agreed_on() -> None:
     limits = check_welcome(
         offering(q_forms=both), hello(accepted_q_forms=(QForm.SPARSE, QForm.COUPLED))
     )
-    assert limits.q_forms == {QForm.SPARSE}
+    assert limits.q_forms == {types_pb2.Q_FORM_SPARSE: QForm.SPARSE}
 
 
 def test_equal_tokenizers_padded_differently_are_one_vocabulary() -> None:
