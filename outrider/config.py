@@ -10,7 +10,7 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -46,15 +46,19 @@ class SpeculativeConfig(BaseModel):
     @classmethod
     def _fill_defaults(cls, values: Mapping[str, object]) -> dict[str, object]:
         filled = dict(values)
-        low, high = filled.get("prompt_lookup_min"), filled.get("prompt_lookup_max")
-        if low is None and high is not None:
-            filled["prompt_lookup_min"] = high
-        if high is None and low is not None:
-            filled["prompt_lookup_max"] = low
+        # Only a valid value is carried over, so that a wrong one is refused under its own key.
+        for bound, other in (
+            ("prompt_lookup_min", "prompt_lookup_max"),
+            ("prompt_lookup_max", "prompt_lookup_min"),
+        ):
+            if filled.get(bound) is None and _is_count(filled.get(other)):
+                filled[bound] = filled[other]
         if filled.get("method") == "suffix" and "num_speculative_tokens" not in filled:
-            depth = filled.get("suffix_decoding_max_tree_depth", DEFAULT_SUFFIX_TREE_DEPTH)
+            depth = filled.get("suffix_decoding_max_tree_depth")
             filled["num_speculative_tokens"] = (
-                min(depth, MAX_SPECULATIVE_TOKENS) if isinstance(depth, int) and depth > 0 else 1
+                min(depth, MAX_SPECULATIVE_TOKENS)
+                if _is_count(depth)
+                else DEFAULT_SUFFIX_TREE_DEPTH
             )
         return filled
 
@@ -77,6 +81,10 @@ class SpeculativeConfig(BaseModel):
         return f"SpeculativeConfig({', '.join(shown)})"
 
     __str__ = __repr__
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 # What `serve` speculates with when nothing else is asked for: both cheap proposers, at a length

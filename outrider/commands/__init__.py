@@ -1,0 +1,1 @@
+"""The subcommands of `outrider`, one file each; what is slow to import is imported when it runs."""

@@ -1,0 +1,233 @@
+"""`outrider serve`: proposers, verifier and gateway on this machine, as child processes."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outrider.commands.models import open_store, print_line, pull_with_progress
+from outrider.commands.options import CacheDir
+from outrider.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from outrider.serve_options import ServeOptions
+    from outrider.supervisor import Service, Supervisor
+
+_CHILD_COLUMN = 10
+
+
+def serve(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A folder, a name or a hub id.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="YAML file of these options, without dashes.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.  [default: 8000]")] = None,
+    speculative_config: Annotated[
+        str | None,
+        typer.Option(
+            "--speculative-config",
+            "-sc",
+            help="JSON object, or list of objects for several proposers.  [default: ngram and "
+            "suffix, 8 tokens each]",
+        ),
+    ] = None,
+    spec_method: Annotated[str | None, typer.Option(help="Shortcut for the key method.")] = None,
+    spec_model: Annotated[str | None, typer.Option(help="Shortcut for the key model.")] = None,
+    spec_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--spec-tokens",
+            "--num-speculative-tokens",
+            help="Shortcut for the key num_speculative_tokens.",
+        ),
+    ] = None,
+    no_speculation: Annotated[
+        bool, typer.Option("--no-speculation", help="Decode plainly; start no proposer.")
+    ] = False,
+    max_model_len: Annotated[
+        int | None, typer.Option(help="Longest sequence, in tokens.  [default: the model's own]")
+    ] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(help="Most sequences at once.  [default: 64]")
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(help="Most tokens in one step.  [default: 512]")
+    ] = None,
+    kv_cache_memory_bytes: Annotated[
+        int | None, typer.Option(help="Memory for the cache.  [default: what is free]")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads for the model.  [default: all cores]")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="auto, float32 or bfloat16.  [default: auto]")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.  [default: auto]")] = None,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="Name clients use.  [default: MODEL]")
+    ] = None,
+    draft_deadline_ms: Annotated[
+        float | None, typer.Option(help="Longest a step waits for drafts.  [default: 10]")
+    ] = None,
+    per_request_spec_decode_metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Acceptance in each response: none, summary or detailed.  [default: summary]"
+        ),
+    ] = None,
+    enable_force_include_usage: Annotated[
+        bool, typer.Option("--enable-force-include-usage", help="Send usage in every stream.")
+    ] = False,
+    no_compile: Annotated[
+        bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
+    ] = False,
+    cache_dir: CacheDir = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error.  [default: info]")
+    ] = None,
+) -> None:
+    """Serve MODEL over HTTP with speculative decoding, all parts on this machine."""
+    given: dict[str, object] = {
+        "model": model,
+        "host": host,
+        "port": port,
+        "spec_method": spec_method,
+        "spec_model": spec_model,
+        "spec_tokens": spec_tokens,
+        "no_speculation": no_speculation or None,
+        "max_model_len": max_model_len,
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "kv_cache_memory_bytes": kv_cache_memory_bytes,
+        "threads": threads,
+        "dtype": dtype,
+        "device": device,
+        "served_model_name": served_model_name,
+        "draft_deadline_ms": draft_deadline_ms,
+        "per_request_spec_decode_metrics": per_request_spec_decode_metrics,
+        "enable_force_include_usage": enable_force_include_usage or None,
+        "no_compile": no_compile or None,
+        "log_level": log_level,
+    }
+    from outrider.serve_options import merge_options
+    from outrider.speculative_options import parse_speculative_json
+
+    if speculative_config is not None:
+        given["speculative_config"] = parse_speculative_json(speculative_config)
+    options = merge_options({k: v for k, v in given.items() if v is not None}, config)
+    _serve(options, cache_dir)
+
+
+def _serve(options: ServeOptions, cache_dir: Path | None) -> None:
+    from rich.console import Console
+
+    from outrider.addresses import require_free_port
+    from outrider.model_folders import resolve_model
+    from outrider.serve_plan import plan_services, public_url
+    from outrider.supervisor import Supervisor
+
+    if options.model is None:
+        raise InputError("MODEL: which model? Write a folder, a hub id or a known name")
+    speculation = options.speculation()
+    require_free_port(options.host, options.port)
+    store = open_store(cache_dir)
+    model = resolve_model(options.model, store, lambda name: pull_with_progress(store, name))
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def say(name: str, line: str) -> None:
+        console.print(f"{name:>{_CHILD_COLUMN}} | {line}", markup=False)
+
+    for entry in speculation:
+        say("serve", str(entry))
+    if not speculation:
+        say("serve", "speculation is off: --no-speculation")
+    with _runtime_dir() as runtime_dir:
+        services = plan_services(options, model, runtime_dir)
+        supervisor = Supervisor(services, say)
+        with _signals_stop(supervisor):
+            try:
+                if _start(supervisor, services, console):
+                    name = options.served_model_name or model.name
+                    print_line(_invitation(public_url(options), name))
+                    supervisor.run()
+                say("serve", "stopping")
+            finally:
+                supervisor.stop()
+
+
+def _start(supervisor: Supervisor, services: Sequence[Service], console: Console) -> bool:
+    """Start all with a progress display; whether they are ready (False: asked to stop)."""
+    from rich.text import Text
+
+    told: set[str] = set()
+    names = ", ".join(service.name for service in services)
+    with console.status(Text(f"starting {names}")) as status:
+
+        def show(states: Sequence[tuple[str, float, bool]]) -> None:
+            for name, seconds, ready in states:
+                if ready and name not in told:
+                    told.add(name)
+                    console.print(f"{name:>{_CHILD_COLUMN}} | ready after {seconds:.1f} s")
+            waiting = [f"{name} ({seconds:.0f} s)" for name, seconds, ready in states if not ready]
+            status.update(Text(f"waiting for {', '.join(waiting)}; Ctrl-C stops"))
+
+        return supervisor.start(show)
+
+
+@contextlib.contextmanager
+def _runtime_dir() -> Iterator[Path]:
+    """A folder for sockets that only this user can enter, gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="outrider-"))
+    if len(str(folder)) > 60:
+        # A socket's path is limited to about 100 bytes; the usual folder is too deep for one.
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="outrider-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _signals_stop(supervisor: Supervisor) -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a closed terminal ask `supervisor` to stop."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous = [signal.signal(number, lambda *_: supervisor.request_stop()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)
+
+
+def _invitation(url: str, model: str) -> str:
+    import json
+
+    body = json.dumps(
+        {
+            "model": model,
+            "messages": [{"role": "user", "content": "Write a Python function that adds numbers."}],
+            "max_tokens": 64,
+            "stream": True,
+        }
+    )
+    return (
+        f"\nOutrider serves {model} at {url}\nTry:\n"
+        f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        f"    -d {shlex.quote(body)}\nStop with Ctrl-C.\n"
+    )

@@ -1,0 +1,107 @@
+"""`outrider verifier`: the process that holds the target model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outrider.addresses import parse_address
+from outrider.commands.models import open_store, pull_with_progress
+from outrider.commands.options import CacheDir, LogLevel, RuntimeDir, service_process
+from outrider.errors import InputError
+
+
+def verifier(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder, a name or a hub id.")],
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="ADDRESS", help="unix:PATH or HOST:PORT.")
+    ],
+    proposer: Annotated[
+        list[str] | None,
+        typer.Option("--proposer", metavar="ADDRESS", help="Repeat for several."),
+    ] = None,
+    num_speculative_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=128,
+            help="Most draft tokens in one round.  [default: 8 with a proposer, else 0]",
+        ),
+    ] = None,
+    rejection_sample_method: Annotated[
+        str, typer.Option(help="coupled, standard or block.")
+    ] = "coupled",
+    served_model_name: Annotated[
+        str | None, typer.Option(help="Name clients use.  [default: MODEL]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    max_model_len: Annotated[
+        int | None, typer.Option(min=1, help="Longest sequence.  [default: the model's own]")
+    ] = None,
+    max_num_seqs: Annotated[int, typer.Option(min=1, help="Most sequences at once.")] = 64,
+    max_num_batched_tokens: Annotated[
+        int, typer.Option(min=1, help="Most tokens in one step.")
+    ] = 512,
+    kv_cache_memory_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Memory for the cache.  [default: what is free]")
+    ] = None,
+    draft_deadline_ms: Annotated[
+        float, typer.Option(min=0, max=60_000, help="Longest a step waits for drafts.")
+    ] = 10.0,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads for the model.  [default: all cores]")
+    ] = None,
+    no_compile: Annotated[
+        bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
+    ] = False,
+    cache_dir: CacheDir = None,
+    log_level: LogLevel = "info",
+    runtime_dir: RuntimeDir = None,
+) -> None:
+    """Hold the target model, verify drafts and answer Generate."""
+    address = parse_address(listen, "--listen")
+    proposers = tuple(parse_address(item, "--proposer") for item in proposer or ())
+    _require("--device", device, ("auto", "cpu", "cuda"))
+    _require("--dtype", dtype, ("auto", "float32", "bfloat16"))
+    _require("--rejection-sample-method", rejection_sample_method, ("coupled", "standard", "block"))
+    with service_process(log_level, runtime_dir, address):
+        from outrider.model_folders import resolve_model
+
+        store = open_store(cache_dir)
+        target = resolve_model(model, store, lambda name: pull_with_progress(store, name))
+
+        from verifier_service.server import run
+
+        from verifier_service.messages import RejectionRule
+        from verifier_service.settings import VerifierSettings
+
+        default_tokens = 8 if proposers else 0
+        run(
+            VerifierSettings(
+                model=str(target.folder),
+                listen=address,
+                served_model_name=served_model_name or target.name,
+                proposers=proposers,
+                num_speculative_tokens=(
+                    default_tokens if num_speculative_tokens is None else num_speculative_tokens
+                ),
+                rejection_rule=RejectionRule(rejection_sample_method),
+                device=device,
+                dtype=dtype,
+                max_model_len=max_model_len,
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=max_num_batched_tokens,
+                kv_cache_bytes=kv_cache_memory_bytes,
+                draft_deadline_ms=draft_deadline_ms,
+                compile=not no_compile,
+                threads=threads,
+                log_level=log_level,
+            )
+        )
+
+
+def _require(option: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"{option}: {value!r} is not one of {', '.join(allowed)}")

@@ -1,0 +1,115 @@
+"""The options of `outrider serve`, from the command line and a YAML file.
+
+Knows each option's type, default and range; the command line wins over the file. Does not know how
+they become processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from outrider.config import SpeculativeConfig, nearest, shorten
+from outrider.errors import InputError
+from outrider.speculative_options import parse_speculative_config, resolve_speculation
+
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class ServeOptions(BaseModel):
+    """Every option of `serve`; sizes are tokens, sequences or bytes as the name says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    model: str | None = None
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    speculative_config: Any = None
+    spec_method: str | None = None
+    spec_model: str | None = None
+    spec_tokens: int | None = None
+    no_speculation: bool = False
+    max_model_len: PositiveInt | None = None
+    max_num_seqs: PositiveInt = 64
+    max_num_batched_tokens: PositiveInt = 512
+    kv_cache_memory_bytes: PositiveInt | None = None
+    threads: PositiveInt | None = None
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    served_model_name: Annotated[str, Field(min_length=1)] | None = None
+    draft_deadline_ms: Annotated[float, Field(ge=0, le=60_000)] = 10.0
+    per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = "summary"
+    enable_force_include_usage: bool = False
+    no_compile: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def speculation(self) -> tuple[SpeculativeConfig, ...]:
+        """One config for each proposer to start. Raises InputError."""
+        return resolve_speculation(
+            self.speculative_config,
+            method=self.spec_method,
+            model=self.spec_model,
+            tokens=self.spec_tokens,
+            off=self.no_speculation,
+        )
+
+
+def merge_options(given: Mapping[str, object], file: Path | None) -> ServeOptions:
+    """Options `given` on the command line over those of `file` over the defaults.
+
+    Raises InputError naming the option or the file's key, its value and what is allowed.
+    """
+    from_file = {} if file is None else _read_yaml(file)
+    merged = {**from_file, **given}
+    for shortcut in ("spec_method", "spec_model", "spec_tokens", "speculative_config"):
+        # Speculation off on the command line means off, whatever the file says of it.
+        if given.get("no_speculation") and shortcut not in given:
+            merged.pop(shortcut, None)
+    return _validate(merged, lambda key: f"--{key.replace('_', '-')}")
+
+
+def _read_yaml(file: Path) -> dict[str, object]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"--config: there is no file {file}") from error
+    except OSError as error:
+        raise InputError(f"--config: {file} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"--config: {file} is not YAML: {shorten(reason, 160)}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InputError(f"--config: {file} must hold options as `name: value` lines")
+    options: dict[str, object] = {}
+    for written, value in content.items():
+        key = str(written).replace("-", "_")
+        if key not in ServeOptions.model_fields:
+            raise InputError(
+                f"--config: {file}: unknown option {written!r}"
+                f"{nearest(key, ServeOptions.model_fields)}"
+            )
+        if key in options:
+            raise InputError(f"--config: {file}: {key} is given twice")
+        options[key] = value
+    _validate(options, lambda key: f"--config: {file}: {key}")
+    if isinstance(options.get("speculative_config"), str):
+        parse_speculative_config(
+            options["speculative_config"], f"--config: {file}: speculative-config"
+        )
+    return options
+
+
+def _validate(values: Mapping[str, object], label: Callable[[str], str]) -> ServeOptions:
+    try:
+        return ServeOptions.model_validate(dict(values))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = str(problem["loc"][0])
+        message = problem["msg"][:1].lower() + problem["msg"][1:]
+        raise InputError(f"{label(key)}: {shorten(repr(problem['input']))}: {message}") from error

@@ -1,0 +1,144 @@
+"""Which processes `outrider serve` runs, and with which command lines.
+
+Knows the subcommands' options and the sockets between them; starts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from outrider.config import SpeculativeConfig
+from outrider.model_folders import Model
+from outrider.probes import grpc_is_serving, http_is_healthy
+from outrider.serve_options import ServeOptions
+from outrider.supervisor import Service
+
+PROPOSER_STOP_S = 5.0
+VERIFIER_STOP_S = 15.0
+# Longer than the gateway lets running requests go on.
+GATEWAY_STOP_S = 15.0
+
+
+def plan_services(options: ServeOptions, model: Model, runtime_dir: Path) -> list[Service]:
+    """Proposers, verifier and gateway, in the order of starting.
+
+    `runtime_dir` is a private folder for their sockets, short enough for a socket's path.
+    """
+    speculation = options.speculation()
+    proposers = [
+        _proposer(name, config, options, runtime_dir)
+        for name, config in zip(proposer_names(speculation), speculation, strict=True)
+    ]
+    addresses = [f"unix:{service.socket}" for service in proposers]
+    verifier = _verifier(options, model, speculation, addresses, runtime_dir)
+    return [*proposers, verifier, _gateway(options, f"unix:{verifier.socket}", runtime_dir)]
+
+
+def public_url(options: ServeOptions) -> str:
+    """Where a client on this machine reaches the gateway."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{options.port}"
+
+
+def proposer_names(speculation: tuple[SpeculativeConfig, ...]) -> list[str]:
+    """The method's name, numbered where a method comes more than once."""
+    seen: Counter[str] = Counter()
+    result = []
+    for config in speculation:
+        seen[config.method] += 1
+        count = seen[config.method]
+        result.append(config.method if count == 1 else f"{config.method}-{count}")
+    return result
+
+
+def _proposer(
+    name: str, config: SpeculativeConfig, options: ServeOptions, runtime_dir: Path
+) -> Service:
+    socket = runtime_dir / f"{name}.sock"
+    command = [
+        *_subcommand("proposer", options, runtime_dir),
+        f"--listen=unix:{socket}",
+        f"--name={name}",
+        f"--speculative-config={json.dumps(config.model_dump(exclude_unset=True))}",
+        f"--max-num-seqs={options.max_num_seqs}",
+    ]
+    return Service(
+        name=name,
+        command=tuple(command),
+        is_ready=partial(grpc_is_serving, f"unix:{socket}"),
+        stop_deadline_s=PROPOSER_STOP_S,
+        socket=socket,
+    )
+
+
+def _verifier(
+    options: ServeOptions,
+    model: Model,
+    speculation: tuple[SpeculativeConfig, ...],
+    proposers: list[str],
+    runtime_dir: Path,
+) -> Service:
+    socket = runtime_dir / "verifier.sock"
+    ceiling = max((config.num_speculative_tokens for config in speculation), default=0)
+    rule = speculation[0].rejection_sample_method if speculation else "coupled"
+    command = [
+        *_subcommand("verifier", options, runtime_dir),
+        f"--listen=unix:{socket}",
+        *(f"--proposer={address}" for address in proposers),
+        f"--num-speculative-tokens={ceiling}",
+        f"--rejection-sample-method={rule}",
+        f"--served-model-name={options.served_model_name or model.name}",
+        f"--device={options.device}",
+        f"--dtype={options.dtype}",
+        f"--max-num-seqs={options.max_num_seqs}",
+        f"--max-num-batched-tokens={options.max_num_batched_tokens}",
+        f"--draft-deadline-ms={options.draft_deadline_ms}",
+    ]
+    if options.max_model_len is not None:
+        command.append(f"--max-model-len={options.max_model_len}")
+    if options.kv_cache_memory_bytes is not None:
+        command.append(f"--kv-cache-memory-bytes={options.kv_cache_memory_bytes}")
+    if options.threads is not None:
+        command.append(f"--threads={options.threads}")
+    if options.no_compile:
+        command.append("--no-compile")
+    return Service(
+        name="verifier",
+        command=(*command, "--", str(model.folder)),
+        is_ready=partial(grpc_is_serving, f"unix:{socket}"),
+        stop_deadline_s=VERIFIER_STOP_S,
+        socket=socket,
+    )
+
+
+def _gateway(options: ServeOptions, verifier: str, runtime_dir: Path) -> Service:
+    command = [
+        *_subcommand("gateway", options, runtime_dir),
+        f"--verifier={verifier}",
+        f"--host={options.host}",
+        f"--port={options.port}",
+        f"--per-request-spec-decode-metrics={options.per_request_spec_decode_metrics}",
+    ]
+    if options.enable_force_include_usage:
+        command.append("--enable-force-include-usage")
+    return Service(
+        name="gateway",
+        command=tuple(command),
+        is_ready=partial(http_is_healthy, f"{public_url(options)}/health"),
+        stop_deadline_s=GATEWAY_STOP_S,
+    )
+
+
+def _subcommand(name: str, options: ServeOptions, runtime_dir: Path) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "outrider.cli",
+        name,
+        f"--log-level={options.log_level}",
+        f"--runtime-dir={runtime_dir}",
+    ]

@@ -1,0 +1,57 @@
+"""Fixtures and options that tests of several packages share."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run the whole matrix of the exactness tests instead of a slice",
+    )
+
+
+@pytest.fixture(scope="session")
+def full_run(request: pytest.FixtureRequest) -> bool:
+    """Whether the whole matrix was asked for (`make exactness`)."""
+    return bool(request.config.getoption("--full"))
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The folder of SmolLM2-135M-Instruct, pulled if it is not here."""
+    from outrider.checkpoints import ModelStore
+    from outrider.config import cache_directory
+
+    return ModelStore(cache_directory()).pull("smollm2-135m", lambda stage, done, total: None)
+
+
+@pytest.fixture
+def socket_dir() -> Iterator[Path]:
+    """A private folder whose path is short enough for Unix sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="o-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def socket_address(socket_dir: Path) -> str:
+    """A gRPC address on which nothing listens yet."""
+    return f"unix:{socket_dir / 's.sock'}"
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of the loopback interface that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,289 @@
+"""Every key of a speculative config: good, edge and bad values, and the words of refusals."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from outrider import speculative_names as names
+from outrider.config import DEFAULT_SPECULATION, SpeculativeConfig
+from outrider.errors import InputError
+from outrider.speculative_options import (
+    parse_speculative_config,
+    parse_speculative_json,
+    resolve_speculation,
+)
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 4}
+SUFFIX = {"method": "suffix"}
+
+
+def one(**keys: object) -> SpeculativeConfig:
+    (config,) = parse_speculative_config(keys)
+    return config
+
+
+def refusal(value: object) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_speculative_config(value)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+GOOD = [
+    (NGRAM, "num_speculative_tokens", (1, 4, 128)),
+    (NGRAM, "prompt_lookup_max", (1, 5, 1000)),
+    (NGRAM, "prompt_lookup_min", (1, 5, 1000)),
+    (NGRAM, "rejection_sample_method", ("coupled", "standard", "block")),
+    (SUFFIX, "num_speculative_tokens", (1, 32, 128)),
+    (SUFFIX, "suffix_decoding_max_tree_depth", (1, 24, 64)),
+    (SUFFIX, "suffix_decoding_max_cached_requests", (0, 1, 10_000)),
+    (SUFFIX, "suffix_decoding_max_spec_factor", (0, 0.0, 1, 2.5)),
+    (SUFFIX, "suffix_decoding_min_token_prob", (0, 0.1, 1.0)),
+    (SUFFIX, "rejection_sample_method", ("coupled", "standard", "block")),
+]
+BAD = [
+    (NGRAM, "num_speculative_tokens", (0, -1, 129, 2.5, "4", True, [4])),
+    (NGRAM, "prompt_lookup_max", (0, -3, "5", 1.0, False)),
+    (NGRAM, "prompt_lookup_min", (0, -3, "5", 1.0, False)),
+    (NGRAM, "rejection_sample_method", ("greedy", "", 1, ["coupled"])),
+    (SUFFIX, "suffix_decoding_max_tree_depth", (0, -1, "24", 1.5)),
+    (SUFFIX, "suffix_decoding_max_cached_requests", (-1, "0", 0.5)),
+    (SUFFIX, "suffix_decoding_max_spec_factor", (-0.1, "1", float("nan"), float("inf"))),
+    (SUFFIX, "suffix_decoding_min_token_prob", (-0.01, 1.01, "0.1", float("nan"))),
+    (NGRAM, "method", ("Ngram", "", 3, ["ngram"])),
+]
+
+
+def cases(table: list[tuple[dict[str, object], str, tuple[object, ...]]]) -> list[object]:
+    return [
+        pytest.param(base, key, value, id=f"{base['method']}-{key}-{value!r}")
+        for base, key, values in table
+        for value in values
+    ]
+
+
+@pytest.mark.parametrize(("base", "key", "value"), cases(GOOD))
+def test_allowed_values_are_kept(base: dict[str, object], key: str, value: object) -> None:
+    assert getattr(one(**{**base, key: value}), key) == value
+
+
+@pytest.mark.parametrize(("base", "key", "value"), cases(BAD))
+def test_wrong_values_are_refused_by_key(base: dict[str, object], key: str, value: object) -> None:
+    text = refusal({**base, key: value})
+    assert key in text
+    assert "--speculative-config" in text
+    assert "\n" not in text
+
+
+def test_every_supported_key_is_in_the_table() -> None:
+    assert {key for _, key, _ in GOOD + BAD} == set(names.SUPPORTED_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("given", "low", "high"),
+    [
+        ({}, 5, 5),
+        ({"prompt_lookup_max": 3}, 3, 3),
+        ({"prompt_lookup_min": 7}, 7, 7),
+        ({"prompt_lookup_min": 2, "prompt_lookup_max": 5}, 2, 5),
+        ({"prompt_lookup_min": None, "prompt_lookup_max": 2}, 2, 2),
+    ],
+)
+def test_lookup_window_defaults(given: dict[str, object], low: int, high: int) -> None:
+    config = one(**NGRAM, **given)
+    assert (config.prompt_lookup_min, config.prompt_lookup_max) == (low, high)
+
+
+def test_lookup_window_must_not_be_empty() -> None:
+    text = refusal({**NGRAM, "prompt_lookup_min": 6, "prompt_lookup_max": 5})
+    assert "prompt_lookup_min 6 is greater than prompt_lookup_max 5" in text
+
+
+def test_suffix_defaults() -> None:
+    config = one(**SUFFIX)
+    assert config.num_speculative_tokens == 24
+    assert config.suffix_decoding_max_tree_depth == 24
+    assert config.suffix_decoding_max_cached_requests == 10_000
+    assert config.suffix_decoding_max_spec_factor == 1.0
+    assert config.suffix_decoding_min_token_prob == 0.1
+    assert config.rejection_sample_method == "coupled"
+
+
+def test_suffix_length_follows_the_tree_depth() -> None:
+    assert one(**SUFFIX, suffix_decoding_max_tree_depth=12).num_speculative_tokens == 12
+    assert one(**SUFFIX, suffix_decoding_max_tree_depth=500).num_speculative_tokens == 128
+
+
+def test_ngram_needs_a_length() -> None:
+    assert "requires num_speculative_tokens" in refusal({"method": "ngram"})
+
+
+@pytest.mark.parametrize("method", sorted(names.UNSUPPORTED_METHODS))
+def test_known_methods_are_refused_by_name(method: str) -> None:
+    text = refusal({"method": method, "num_speculative_tokens": 3, "model": "org/head"})
+    assert f"method '{method}' is not supported yet by Outrider 0.1" in text
+
+
+@pytest.mark.parametrize("key", sorted(names.UNSUPPORTED_KEYS))
+def test_known_keys_are_refused_by_name(key: str) -> None:
+    text = refusal({**NGRAM, key: 1})
+    assert f"{key} (1) is not supported yet by Outrider 0.1" in text
+    # Unset, as generated configs write it.
+    assert one(**NGRAM, **{key: None}) == one(**NGRAM)
+
+
+@pytest.mark.parametrize("key", sorted(names.INTERNAL_KEYS))
+def test_internal_keys_are_refused_as_internal(key: str) -> None:
+    assert f"{key} is internal" in refusal({**NGRAM, key: {}})
+
+
+@pytest.mark.parametrize("key", sorted(names.SAMPLING_KEYS))
+def test_sampling_parameters_belong_to_the_request(key: str) -> None:
+    assert f"{key} is a sampling parameter: send it with the request" in refusal({**NGRAM, key: 0})
+
+
+def test_removed_key_names_its_successor() -> None:
+    text = refusal({**NGRAM, "disable_by_batch_size": 8})
+    assert "num_speculative_tokens_per_batch_size" in text
+
+
+def test_tensor_parallel_size_names_the_drafter_key() -> None:
+    assert "draft_tensor_parallel_size" in refusal({**NGRAM, "tensor_parallel_size": 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("num_speculative_token", "num_speculative_tokens"),
+        ("promt_lookup_max", "prompt_lookup_max"),
+        ("suffix_decoding_tree_depth", "suffix_decoding_max_tree_depth"),
+        ("metod", "method"),
+    ],
+)
+def test_unknown_key_names_the_nearest(key: str, meant: str) -> None:
+    text = refusal({**NGRAM, key: 4})
+    assert f"unknown key '{key}'; did you mean {meant}?" in text
+
+
+def test_unknown_method_names_the_nearest() -> None:
+    assert "did you mean suffix?" in refusal({"method": "sufix"})
+
+
+def test_key_of_the_other_method_is_refused() -> None:
+    assert "belongs to method 'suffix'" in refusal({**NGRAM, "suffix_decoding_max_tree_depth": 4})
+    assert "belongs to method 'ngram'" in refusal({**SUFFIX, "prompt_lookup_max": 4})
+
+
+@pytest.mark.parametrize("rule", ["synthetic", "fly"])
+def test_lossy_rules_are_refused(rule: str) -> None:
+    assert "changes what the model says" in refusal({**NGRAM, "rejection_sample_method": rule})
+
+
+def test_dashes_are_underscores() -> None:
+    assert one(**{"method": "ngram", "num-speculative-tokens": 6}).num_speculative_tokens == 6
+    text = refusal({**NGRAM, "num-speculative-tokens": 6})
+    assert "given twice" in text
+
+
+@pytest.mark.parametrize("model", ["ngram", "[ngram]"])
+def test_model_may_name_ngram(model: str) -> None:
+    assert one(model=model, num_speculative_tokens=3).method == "ngram"
+    assert one(method="ngram", model=model, num_speculative_tokens=3).method == "ngram"
+
+
+def test_method_is_required() -> None:
+    assert "method is required" in refusal({"num_speculative_tokens": 3})
+
+
+@pytest.mark.parametrize("value", [1, 2.5, True, None, [None], [[]]])
+def test_a_config_is_an_object(value: object) -> None:
+    assert "is not an object" in refusal(value)
+
+
+def test_escaped_json_is_answered_with_the_mapping() -> None:
+    text = refusal('{"method": "ngram", "num_speculative_tokens": 4}')
+    assert text.endswith('speculative-config:\n  method: "ngram"\n  num_speculative_tokens: 4')
+    assert "is a string" in refusal("ngram")
+
+
+def test_list_makes_several_proposers() -> None:
+    configs = parse_speculative_config([NGRAM, SUFFIX])
+    assert [config.method for config in configs] == ["ngram", "suffix"]
+    assert "--speculative-config[1]: unknown key" in refusal([NGRAM, {**SUFFIX, "x": 1}])
+    assert "the list is empty" in refusal([])
+
+
+def test_proposers_share_the_rejection_rule() -> None:
+    text = refusal([NGRAM, {**SUFFIX, "rejection_sample_method": "block"}])
+    assert "rejection_sample_method must be the same" in text
+
+
+def test_bad_json_says_where() -> None:
+    with pytest.raises(InputError, match=r"not JSON .* at column 11"):
+        parse_speculative_json('{"method":}')
+    assert parse_speculative_json(json.dumps(NGRAM)) == NGRAM
+
+
+def test_default_is_both_cheap_proposers() -> None:
+    ngram, suffix = resolve_speculation(None)
+    assert (ngram, suffix) == DEFAULT_SPECULATION
+    assert (ngram.method, ngram.num_speculative_tokens) == ("ngram", 8)
+    assert (ngram.prompt_lookup_min, ngram.prompt_lookup_max) == (2, 5)
+    assert (suffix.method, suffix.num_speculative_tokens) == ("suffix", 8)
+
+
+def test_shortcuts_make_a_config() -> None:
+    (config,) = resolve_speculation(None, method="ngram", tokens=3)
+    assert config == one(method="ngram", num_speculative_tokens=3)
+    (config,) = resolve_speculation({"prompt_lookup_max": 3}, method="ngram", tokens=3)
+    assert (config.prompt_lookup_max, config.num_speculative_tokens) == (3, 3)
+
+
+def test_tokens_alone_change_the_default_length() -> None:
+    configs = resolve_speculation(None, tokens=3)
+    assert [(c.method, c.num_speculative_tokens) for c in configs] == [("ngram", 3), ("suffix", 3)]
+    assert configs[0].prompt_lookup_min == 2
+
+
+@pytest.mark.parametrize(
+    ("shortcuts", "flag"),
+    [
+        ({"method": "ngram"}, "--spec-method"),
+        ({"tokens": 5}, "--spec-tokens"),
+    ],
+)
+def test_shortcut_conflicts_with_the_same_key(shortcuts: dict[str, object], flag: str) -> None:
+    with pytest.raises(InputError, match=f"{flag}: --speculative-config sets"):
+        resolve_speculation(NGRAM, **shortcuts)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="cannot be combined"):
+        resolve_speculation([NGRAM], **shortcuts)  # type: ignore[arg-type]
+
+
+def test_model_shortcut_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match=r"--spec-model: model .* not supported yet"):
+        resolve_speculation(None, model="org/draft")
+
+
+def test_off_means_off() -> None:
+    assert resolve_speculation(None, off=True) == ()
+    with pytest.raises(InputError, match="--no-speculation: cannot be combined"):
+        resolve_speculation(NGRAM, off=True)
+    with pytest.raises(InputError, match="--no-speculation: cannot be combined with --spec-tokens"):
+        resolve_speculation(None, tokens=3, off=True)
+
+
+def test_startup_line_shows_what_was_chosen() -> None:
+    assert str(one(**NGRAM, prompt_lookup_min=2, prompt_lookup_max=3)) == (
+        "SpeculativeConfig(method='ngram', num_speculative_tokens=4, "
+        "rejection_sample_method='coupled', prompt_lookup_max=3, prompt_lookup_min=2)"
+    )
+    assert "suffix_decoding_max_cached_requests=10000" in str(one(**SUFFIX))
+    assert "prompt_lookup" not in str(one(**SUFFIX))
+
+
+def test_configs_do_not_change() -> None:
+    config = one(**NGRAM)
+    with pytest.raises(ValueError, match="frozen"):
+        config.method = "suffix"
