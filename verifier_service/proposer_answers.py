@@ -6,7 +6,7 @@ taken only where (sequence, epoch, base) is exactly what the last step asked for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 from speculation.v1 import proposer_pb2
@@ -16,15 +16,12 @@ from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_handshake import ProposerLimits
 from verifier_service.proposer_mirror import MAX_OUTCOMES, Mirror, Mirrors, SentStep
 from verifier_service.proposer_pace import Pace
-from verifier_service.proposer_state import ProposerCounters
+from verifier_service.proposer_state import ProposerRecord
 
 MAX_OUTSTANDING = 4
 MAX_OUTSTANDING_SLOW = 1
 # Messages beyond one answer for each step; look-ahead may come in pieces.
 UNSOLICITED_PER_STEP = 64
-
-# Told of each drop: reason, detail, blocks.
-OnDrop = Callable[[str, str, int], None]
 
 
 def parse(data: bytes) -> proposer_pb2.ProposeResponse | None:
@@ -49,16 +46,14 @@ class ProposerAnswers:
         vocabulary_size: int,
         mirrors: Mirrors,
         pace: Pace,
-        counters: ProposerCounters,
-        on_drop: OnDrop,
+        record: ProposerRecord,
     ) -> None:
         self._limits = limits
         self._name = name
         self._vocabulary_size = vocabulary_size
         self._mirrors = mirrors
         self._pace = pace
-        self._counters = counters
-        self._on_drop = on_drop
+        self._record = record
         self._outstanding: dict[int, SentStep] = {}
         self._last: SentStep | None = None
         self._last_step_id = 0
@@ -119,8 +114,9 @@ class ProposerAnswers:
         self._last = sent
         self._last_step_id = step_id
         self._unsolicited = 0
-        self._counters.lookahead_hits += len(sent.hits)
-        self._counters.lookahead_misses += sent.misses
+        self._record.draft_blocks += len(sent.hits)
+        self._record.lookahead_hits += len(sent.hits)
+        self._record.lookahead_misses += sent.misses
         self._blocks.update(sent.hits)
         return step
 
@@ -140,7 +136,7 @@ class ProposerAnswers:
         kind = response.WhichOneof("message") if response is not None else None
         if response is None or kind is None:
             self._unsolicited += 1
-            self._on_drop("unparsable", "bytes that are no message of this protocol", 1)
+            self._record.drop("unparsable", "bytes that are no message of this protocol")
         elif kind == "drafts":
             self._take_drafts(response.drafts, now)
         elif kind == "lookahead":
@@ -148,7 +144,7 @@ class ProposerAnswers:
             self._take_lookahead(response.lookahead)
         else:
             self._unsolicited += 1
-            self._on_drop("unexpected_welcome", "a second welcome", 1)
+            self._record.drop("unexpected_welcome", "a second welcome")
 
     def _take_drafts(self, drafts: proposer_pb2.Drafts, now: float) -> None:
         step_id = drafts.step_id
@@ -159,14 +155,14 @@ class ProposerAnswers:
                 reason = "unknown_step"
             else:
                 reason = "duplicate" if step_id in self._answered else "stale"
-            self._on_drop(reason, f"an answer to step {step_id}", max(1, len(drafts.blocks)))
+            self._record.drop(reason, f"an answer to step {step_id}", max(1, len(drafts.blocks)))
             return
         self._settle(step_id)
         if step.asks:
-            self._counters.waits.add(now - step.sent_at)
+            self._record.waits.add(now - step.sent_at)
             self._pace.answered(now - step.sent_at)
         if len(drafts.blocks) > self._limits.max_sequences:
-            self._on_drop(
+            self._record.drop(
                 "too_many_blocks",
                 f"{len(drafts.blocks)} blocks from a proposer of {self._limits.max_sequences} "
                 "sequences",
@@ -196,44 +192,43 @@ class ProposerAnswers:
         if ask is None:
             known = self._mirrors.get(sequence_id) is not None
             reason = "unasked" if known else "unknown_sequence"
-            self._on_drop(reason, f"a block for sequence {sequence_id}", 1)
+            self._record.drop(reason, f"a block for sequence {sequence_id}")
         elif block.epoch != ask.epoch or block.base_length != ask.base_length:
-            self._on_drop(
+            self._record.drop(
                 "stale",
                 f"epoch {block.epoch}, base {block.base_length} where epoch {ask.epoch}, "
                 f"base {ask.base_length} is current",
-                1,
             )
         elif sequence_id in seen:
-            self._on_drop("duplicate", f"a second block for sequence {sequence_id}", 1)
+            self._record.drop("duplicate", f"a second block for sequence {sequence_id}")
         elif (checked := self._checked(block, ask.max_draft_tokens)) is not None:
             seen.add(sequence_id)
             if not checked.token_ids or sequence_id in step.hits:
                 return
             if late:
-                self._on_drop("late", "the step went on without it", 1)
+                self._record.drop("late", "the step went on without it")
                 return
             self._blocks[sequence_id] = checked
-            self._counters.draft_blocks += 1
+            self._record.draft_blocks += 1
 
     def _take_fault(self, fault: proposer_pb2.SequenceFault) -> None:
         mirror = self._mirrors.get(fault.sequence_id)
         if mirror is None or mirror.epoch != fault.epoch:
             return  # Closed or opened again since: already cured.
-        self._counters.faults += 1
+        self._record.fault(f"sequence {fault.sequence_id}: {fault.reason[:200]!r}")
         self._blocks.pop(fault.sequence_id, None)
         self._mirrors.fault(fault.sequence_id)
 
     def _take_lookahead(self, lookahead: proposer_pb2.Lookahead) -> None:
         if not self._limits.lookahead:
-            self._on_drop(
+            self._record.drop(
                 "unexpected_lookahead",
                 "look-ahead from a proposer that announced none",
                 max(1, len(lookahead.blocks)),
             )
             return
         if len(lookahead.blocks) > MAX_OUTCOMES * self._limits.max_sequences:
-            self._on_drop(
+            self._record.drop(
                 "too_many_blocks", f"{len(lookahead.blocks)} outcomes", len(lookahead.blocks)
             )
             return
@@ -244,17 +239,17 @@ class ProposerAnswers:
         block = outcome.block
         mirror = self._mirrors.get(block.sequence_id)
         if mirror is None or not _is_current(outcome, mirror):
-            self._on_drop("stale_lookahead", "its round is over", 1)
+            self._record.drop("stale_lookahead", "its round is over")
             return
         outcome_ids = tuple(outcome.outcome_token_ids)
         if block.base_length != outcome.base_length + len(outcome_ids) or not outcome_ids:
-            self._on_drop("bad_outcome", "base and outcome do not add up", 1)
+            self._record.drop("bad_outcome", "base and outcome do not add up")
             return
         checked = self._checked(block, self._limits.max_draft_tokens, lookahead=True)
         if checked is None or not checked.token_ids:
             return
         if len(mirror.outcomes) >= MAX_OUTCOMES and outcome_ids not in mirror.outcomes:
-            self._on_drop("too_many_outcomes", f"more than {MAX_OUTCOMES} for one sequence", 1)
+            self._record.drop("too_many_outcomes", f"more than {MAX_OUTCOMES} for one sequence")
             return
         mirror.outcomes[outcome_ids] = checked
 
@@ -271,7 +266,7 @@ class ProposerAnswers:
                 lookahead=lookahead,
             )
         except BadBlockError as error:
-            self._on_drop(error.reason, str(error), 1)
+            self._record.drop(error.reason, str(error))
             return None
 
 

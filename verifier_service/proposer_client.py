@@ -25,7 +25,7 @@ from verifier_service.proposer_handshake import (
 )
 from verifier_service.proposer_mirror import Mirrors
 from verifier_service.proposer_pace import Pace
-from verifier_service.proposer_state import KindLog, LinkState, ProposerCounters, ProposerState
+from verifier_service.proposer_state import LinkState, ProposerRecord, ProposerState
 
 RECONNECT_FIRST_S = 0.1
 RECONNECT_CAP_S = 2.0
@@ -78,10 +78,8 @@ class ProposerClient:
         self._make_listener = listener
         self._reconnect = Backoff(RECONNECT_FIRST_S, RECONNECT_CAP_S, rng=rng)
         self._quarantine = Backoff(QUARANTINE_FIRST_S, QUARANTINE_CAP_S, rng=rng)
-        self._counters = ProposerCounters()
-        self._log = KindLog(_logger)
+        self._record = ProposerRecord(address, _logger)
         self._epochs = itertools.count(1)
-        self._now = 0.0
         self._state = LinkState.CONNECTING
         self._detail = ""
         self._limits: ProposerLimits | None = None
@@ -99,11 +97,13 @@ class ProposerClient:
 
     def tick(self, now: float) -> float:
         """Do what is due; returns when to look again."""
-        self._now = now
+        self._record.now = now
         if self._stream is None:
             if now < self._retry_at:
                 return self._retry_at
             self._connect(now)
+            if self._stream is None:
+                return self._retry_at
         if self._answers is None:
             due = self._connected_at + HANDSHAKE_TIMEOUT_S
             if now >= due:
@@ -124,7 +124,7 @@ class ProposerClient:
         now: float,
     ) -> None:
         """Tell what became true, where there is someone to tell."""
-        self._now = now
+        self._record.now = now
         if self._answers is None or self._stream is None:
             return
         step = self._answers.advance(views, closed, step_id, now)
@@ -147,7 +147,7 @@ class ProposerClient:
         self, listener: Listener, response: proposer_pb2.ProposeResponse | None, now: float
     ) -> None:
         """One message of the stream that `listener` belongs to; None where it was no message."""
-        self._now = now
+        self._record.now = now
         if listener is not self._listener:
             return
         if self._answers is None:
@@ -166,7 +166,7 @@ class ProposerClient:
 
     def closed(self, listener: Listener, code: str, detail: str, now: float) -> None:
         """The stream of `listener` is over."""
-        self._now = now
+        self._record.now = now
         if listener is not self._listener:
             return
         reason = f"{code}: {detail}" if detail else code
@@ -180,29 +180,33 @@ class ProposerClient:
         self._drop_stream()
 
     def state(self) -> ProposerState:
-        counters = self._counters
+        record = self._record
         return ProposerState(
             name=self.name,
             method=self._limits.method if self._limits is not None else "",
             address=self.address,
             state=self._state,
             detail=self._detail,
-            dropped=dict(counters.dropped),
-            unserved=dict(counters.unserved),
-            draft_blocks=counters.draft_blocks,
-            lookahead_hits=counters.lookahead_hits,
-            lookahead_misses=counters.lookahead_misses,
-            reconnects=max(0, counters.welcomes - 1),
-            faults=counters.faults,
-            wait_count=counters.waits.count,
-            wait_sum_ms=counters.waits.sum_ms,
-            wait_counts=tuple(counters.waits.counts),
+            dropped=dict(record.dropped),
+            unserved=dict(record.unserved),
+            draft_blocks=record.draft_blocks,
+            lookahead_hits=record.lookahead_hits,
+            lookahead_misses=record.lookahead_misses,
+            reconnects=max(0, record.welcomes - 1),
+            faults=record.faults,
+            wait_count=record.waits.count,
+            wait_sum_ms=record.waits.sum_ms,
+            wait_counts=tuple(record.waits.counts),
         )
 
     def _connect(self, now: float) -> None:
         self._connected_at = now
         self._listener = self._make_listener(self)
-        self._stream = self._transport.connect(self.address, self._listener)
+        try:
+            self._stream = self._transport.connect(self.address, self._listener)
+        except RuntimeError as error:  # No thread to be had now; there may be one later.
+            self._lost(str(error))
+            return
         self._stream.send(self._hello_bytes)
 
     def _take_welcome(self, response: proposer_pb2.ProposeResponse | None) -> None:
@@ -215,25 +219,21 @@ class ProposerClient:
             self._leave(LinkState.REFUSED, str(error), REFUSED_RETRY_S)
             return
         self.name = self._choose_name(self, limits.name)
+        self._record.subject = f"{self.name} ({self.address})"
         self._limits = limits
-        self._counters.welcomes += 1
+        self._record.welcomes += 1
         self._pace = Pace(self._deadline_s)
         self._answers = ProposerAnswers(
             limits=limits,
             name=self.name,
             vocabulary_size=self._hello.vocabulary_size,
-            mirrors=Mirrors(limits, self.name, self._epochs, self._counters.unserved),
+            mirrors=Mirrors(limits, self.name, self._epochs, self._record),
             pace=self._pace,
-            counters=self._counters,
-            on_drop=self._dropped,
+            record=self._record,
         )
         self._state = LinkState.CONNECTED
         self._detail = ""
-        _logger.info("proposer %s (%s): connected", self.name, self.address)
-
-    def _dropped(self, reason: str, detail: str, count: int) -> None:
-        self._counters.dropped[reason] += count
-        self._log.warn(f"dropped as {reason}", self._subject(), detail, self._now, count)
+        _logger.info("proposer %s: connected", self._record.subject)
 
     def _show_pace(self) -> None:
         if self._pace.slow and self._state is LinkState.CONNECTED:
@@ -241,10 +241,11 @@ class ProposerClient:
             self._detail = (
                 f"missed the draft deadline of {self._deadline_s * 1e3:g} ms several times in a row"
             )
-            self._log.warn("slow", self._subject(), self._detail, self._now)
+            self._record.warn("slow", self._detail)
         elif not self._pace.slow and self._state is LinkState.SLOW:
             self._state = LinkState.CONNECTED
             self._detail = ""
+            _logger.info("proposer %s: answers in time again", self._record.subject)
 
     def _lost(self, reason: str) -> None:
         self._leave(LinkState.CONNECTING, reason, self._reconnect.next_delay())
@@ -253,13 +254,8 @@ class ProposerClient:
         self._drop_stream()
         self._state = state
         self._detail = reason
-        self._retry_at = self._now + delay
-        self._log.warn(
-            "not reachable" if state is LinkState.CONNECTING else state.value,
-            self._subject(),
-            reason,
-            self._now,
-        )
+        self._retry_at = self._record.now + delay
+        self._record.warn("not reachable" if state is LinkState.CONNECTING else state.value, reason)
 
     def _drop_stream(self) -> None:
         stream = self._stream
@@ -268,6 +264,3 @@ class ProposerClient:
         self._answers = None
         if stream is not None:
             stream.close()
-
-    def _subject(self) -> str:
-        return f"{self.name} ({self.address})" if self.name else self.address

@@ -16,6 +16,7 @@ from speculation.v1 import proposer_pb2, types_pb2
 from verifier_service.draft_checks import cut_block
 from verifier_service.messages import DraftBlock, Sampling, SequenceView
 from verifier_service.proposer_handshake import ProposerLimits
+from verifier_service.proposer_state import ProposerRecord
 
 OPEN_CHUNK_IDS = 16_384
 # Bounds one step's size and the time to build it; longer opens go on in the next steps.
@@ -52,9 +53,13 @@ class SentStep:
 
 @dataclass(slots=True)
 class Mirror:
-    """One sequence at the proposer; `sent` ids of it are there, all of them once not `opening`."""
+    """One sequence at the proposer; `sent` ids of it are there, all of them once not `opening`.
+
+    `told` is False while the proposer has heard nothing of the sequence, whatever the epoch.
+    """
 
     epoch: int
+    told: bool = False
     sent: int = 0
     opening: bool = True
     # A round ended that the proposer was not told of by itself.
@@ -65,17 +70,16 @@ class Mirror:
 class Mirrors:
     """All mirrors of one stream.
 
-    `name` is the proposer's name here, `epochs` never repeats a number for this proposer;
-    `unserved` counts the sequences that were not sent, by reason.
+    `name` is the proposer's name here; `epochs` never repeats a number for this proposer.
     """
 
     def __init__(
-        self, limits: ProposerLimits, name: str, epochs: Iterator[int], unserved: Counter[str]
+        self, limits: ProposerLimits, name: str, epochs: Iterator[int], record: ProposerRecord
     ) -> None:
         self._limits = limits
         self._name = name
         self._epochs = epochs
-        self._unserved_counts = unserved
+        self._record = record
         self._mirrors: dict[int, Mirror] = {}
         self._unserved: dict[int, str] = {}
         self._faults: Counter[int] = Counter()
@@ -90,9 +94,10 @@ class Mirrors:
     def close(self, sequence_id: int, finished: bool) -> None:
         """The sequence is over; the next step says so. Unknown ones are ignored."""
         self._unserved.pop(sequence_id, None)
-        faulted = self._faults.pop(sequence_id, 0) > 0
+        mirror = self._mirrors.pop(sequence_id, None)
         # What contradicts at the proposer may still take a place there.
-        if self._mirrors.pop(sequence_id, None) is not None or faulted:
+        faulted = self._faults.pop(sequence_id, 0) > 0
+        if faulted or (mirror is not None and mirror.told):
             self._closes.append((sequence_id, finished))
 
     def fault(self, sequence_id: int) -> None:
@@ -157,18 +162,20 @@ class Mirrors:
                 return None
             self._unserved.pop(sequence_id, None)
         # Also where the ids are fewer than were sent: what the proposer holds is not this.
-        mirror = self._mirrors[sequence_id] = Mirror(next(self._epochs))
+        told = mirror is not None and mirror.told
+        mirror = self._mirrors[sequence_id] = Mirror(next(self._epochs), told)
         return mirror
 
     def _give_up(self, sequence_id: int, reason: str) -> None:
-        if self._mirrors.pop(sequence_id, None) is not None:
+        mirror = self._mirrors.pop(sequence_id, None)
+        if mirror is not None and mirror.told:
             self._closes.append((sequence_id, False))
         self._leave_out(sequence_id, reason)
 
     def _leave_out(self, sequence_id: int, reason: str) -> None:
         if self._unserved.get(sequence_id) != reason:
             self._unserved[sequence_id] = reason
-            self._unserved_counts[reason] += 1
+            self._record.leave_out(reason, f"sequence {sequence_id}")
 
     def _open(
         self,
@@ -196,6 +203,7 @@ class Mirrors:
                 ),
             )
             budget -= max(1, end - mirror.sent)
+            mirror.told = True
             mirror.sent = end
             mirror.opening = more
         mirror.gap = False

@@ -67,20 +67,6 @@ class ProposerState:
         )
 
 
-class ProposerCounters:
-    """Sums over a proposer's whole life, reconnects included."""
-
-    def __init__(self) -> None:
-        self.dropped: Counter[str] = Counter()
-        self.unserved: Counter[str] = Counter()
-        self.draft_blocks = 0
-        self.lookahead_hits = 0
-        self.lookahead_misses = 0
-        self.welcomes = 0
-        self.faults = 0
-        self.waits = WaitHistogram()
-
-
 class KindLog:
     """One log line for each kind of event: at its first, then at most every 60 s with the count."""
 
@@ -98,3 +84,42 @@ class KindLog:
         self._told[kind] = (now, 0)
         times = f" ({pending} since the last such line)" if pending > count else ""
         self._logger.warning("proposer %s: %s: %s%s", subject, kind, detail, times)
+
+
+class ProposerRecord:
+    """Sums over a proposer's whole life, reconnects included, and its log lines.
+
+    `subject` names it in log lines, `now` is the client's time in seconds.
+    """
+
+    def __init__(self, subject: str, logger: logging.Logger) -> None:
+        self.subject = subject
+        self.now = 0.0
+        self.dropped: Counter[str] = Counter()
+        self.unserved: Counter[str] = Counter()
+        self.draft_blocks = 0
+        self.lookahead_hits = 0
+        self.lookahead_misses = 0
+        self.welcomes = 0
+        self.faults = 0
+        self.waits = WaitHistogram()
+        self._log = KindLog(logger)
+
+    def drop(self, reason: str, detail: str, count: int = 1) -> None:
+        """Blocks (or one message without blocks) that were not taken."""
+        self.dropped[reason] += count
+        self.warn(f"dropped as {reason}", detail, count)
+
+    def leave_out(self, reason: str, detail: str) -> None:
+        """A sequence that is not sent to this proposer."""
+        self.unserved[reason] += 1
+        self.warn(f"not asked because of {reason}", detail)
+
+    def fault(self, detail: str) -> None:
+        """A sequence that the proposer wants opened again."""
+        self.faults += 1
+        self.warn("lost a sequence", detail)
+
+    def warn(self, kind: str, detail: str, count: int = 1) -> None:
+        """One log line for each kind; see `KindLog`."""
+        self._log.warn(kind, self.subject, detail, self.now, count)

@@ -108,6 +108,18 @@ def test_opens_beyond_a_steps_budget_go_on_in_the_next(monkeypatch: pytest.Monke
     assert all(sum(len(u.open.token_ids) for u in s.updates) <= 6 for s in proposer.steps)
 
 
+def test_a_sequence_that_closes_before_its_open_was_sent_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proposer_mirror, "OPEN_IDS_PER_STEP", 6)
+    proposer = ScriptedProposer()
+    w = world(proposer)
+    w.round(view(1, list(range(6))), view(2, [1, 2]))
+    w.round(closed=((1, True), (2, False)))
+    w.settle()
+    assert proposer.closes == [(1, True)]
+
+
 def test_fewer_ids_than_were_sent_open_again_with_a_new_epoch() -> None:
     proposer = ScriptedProposer()
     w = world(proposer)

@@ -240,6 +240,22 @@ class TestFailure:
             "proposer scripted (unix:a): not reachable: UNAVAILABLE: socket closed"
         ]
 
+    def test_no_thread_to_be_had_is_a_failure_like_any_other(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        w = world(serve=False)
+
+        def fail(address: str, listener: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(w.network, "connect", fail)
+            w.settle(3.0)
+            assert w.state().detail == "can't start new thread"
+        w.network.serve(ADDRESS, ScriptedProposer())
+        w.settle(3.0)
+        assert w.link() is LinkState.CONNECTED
+
     def test_the_other_proposer_goes_on(self) -> None:
         w = World({"unix:a": ScriptedProposer(), "unix:b": ScriptedProposer()})
         w.round(view(1, [1]))
