@@ -193,7 +193,8 @@ def _attend_shape(
 
 _library = torch.library.Library("outrider", "DEF")
 _library.define(
-    "attend(Tensor query, Tensor key, Tensor value, Tensor handle, float scale, int window) -> Tensor"
+    "attend(Tensor query, Tensor key, Tensor value, Tensor handle, float scale, int window)"
+    " -> Tensor"
 )
 _library.impl("attend", _attend, "CPU")
 _library.impl("attend", _attend, "CUDA")

@@ -1,0 +1,55 @@
+"""A core from the verifier's options: engine, measured costs, controller, scheduler, thread."""
+
+from __future__ import annotations
+
+import logging
+
+from verifier_service.controller import Controller
+from verifier_service.core import EngineCore
+from verifier_service.costs import CostTable
+from verifier_service.engines.torch_engine import TorchEngine
+from verifier_service.loop import Core
+from verifier_service.messages import DraftSource
+from verifier_service.scheduler import Scheduler
+from verifier_service.settings import VerifierSettings
+
+_log = logging.getLogger(__name__)
+
+_PROFILE_COUNTS = (1, 2, 3, 5, 9, 17, 33)
+_PROFILE_CONTEXT = 256
+
+
+def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
+    """Load the model, measure what a step costs, start the core's thread.
+
+    Raises ModelLoadError. The core owns `source` from here on and closes it.
+    """
+    engine = TorchEngine(settings)
+    speculative = settings.num_speculative_tokens > 0
+    counts = _PROFILE_COUNTS if speculative else (1,)
+    profile = engine.profile(counts, _PROFILE_CONTEXT)
+    _log.info(
+        "step cost by query tokens: %s",
+        ", ".join(f"{count}: {seconds * 1e3:.1f} ms" for count, seconds in profile.items()),
+    )
+    controller = Controller(
+        settings.num_speculative_tokens,
+        CostTable.from_profile(profile, _PROFILE_CONTEXT),
+        adaptive=settings.adaptive,
+    )
+    scheduler = Scheduler(
+        engine.cache,
+        controller,
+        num_speculative_tokens=settings.num_speculative_tokens,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_waiting=settings.max_waiting_requests,
+    )
+    return Core(
+        engine,
+        scheduler,
+        controller,
+        source,
+        max_waiting=settings.max_waiting_requests,
+        speculative=speculative,
+    )

@@ -1,0 +1,205 @@
+"""The core's thread: drafts, step, outputs, again. Knows no tensors and no text.
+
+The thread never waits for the edge: sinks must not block. While proposers draft, the outputs of
+the step before are handed out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from verifier_service.controller import Controller
+from verifier_service.core import CoreStats, QueueFullError
+from verifier_service.engines.base import Engine
+from verifier_service.messages import DraftSource, ModelInfo, Output, OutputSink, Request
+from verifier_service.scheduler import PREFILL, Scheduler, StepTimes
+
+_log = logging.getLogger(__name__)
+
+_JOIN_S = 30.0
+# Steps between two looks at the cost table for `stats`.
+_COSTS_EVERY = 64
+
+
+class Core:
+    """An `EngineCore`: one engine, one scheduler, one thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        scheduler: Scheduler,
+        controller: Controller,
+        source: DraftSource,
+        *,
+        max_waiting: int,
+        speculative: bool,
+    ) -> None:
+        self._engine = engine
+        self._scheduler = scheduler
+        self._controller = controller
+        self._source = source
+        self._max_waiting = max_waiting
+        self._speculative = speculative
+        self._commands: deque[Callable[[], None]] = deque()
+        self._queued = 0
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._failure = ""
+        self._state = ""
+        self._steps = 0
+        self._costs: dict[int, float] = {}
+        self._stats = self._snapshot()
+        self._pending: list[tuple[OutputSink, Output]] = []
+        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._engine.model
+
+    @property
+    def failure(self) -> str:
+        return self._failure
+
+    def submit(self, request: Request, sink: OutputSink) -> None:
+        """See `EngineCore.submit`. RuntimeError when the engine is dead or shut down."""
+        with self._wake:
+            if self._failure or self._stopping:
+                raise RuntimeError(self._failure or "the engine is shut down")
+            if self._queued + self._stats.waiting >= self._max_waiting:
+                raise QueueFullError(f"{self._max_waiting} requests are waiting: the queue is full")
+            self._queued += 1
+            self._commands.append(lambda: self._add(request, sink))
+            self._wake.notify()
+
+    def abort(self, request_id: str) -> None:
+        with self._wake:
+            self._commands.append(lambda: self._scheduler.abort(request_id))
+            self._wake.notify()
+
+    def stats(self) -> CoreStats:
+        return self._stats
+
+    def shutdown(self) -> None:
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_JOIN_S)
+
+    def _add(self, request: Request, sink: OutputSink) -> None:
+        self._queued -= 1
+        try:
+            self._scheduler.add(request, sink)
+        except (QueueFullError, ValueError) as error:
+            sink(Output(error=str(error)))
+
+    def _main(self) -> None:
+        try:
+            while self._take_commands():
+                self._step()
+            error = "the verifier is shutting down"
+        except Exception as failure:
+            _log.exception("the engine failed")
+            error = f"the engine failed: {type(failure).__name__}: {failure}"
+        self._end(error)
+
+    def _take_commands(self) -> bool:
+        """Run what was asked for, sleeping while there is nothing to do; False to stop."""
+        while True:
+            with self._wake:
+                if not self._commands and not self._scheduler.has_work and not self._stopping:
+                    self._flush()
+                    self._tell_closed()
+                    self._stats = self._snapshot()
+                    self._wake.wait()
+                if self._stopping:
+                    return False
+                commands, self._commands = self._commands, deque()
+            for command in commands:
+                command()
+            if self._scheduler.has_work:
+                return True
+
+    def _step(self) -> None:
+        scheduler, controller = self._scheduler, self._controller
+        scheduler.admit()
+        views, closed = scheduler.views()
+        asked = any(view.max_draft_tokens for view in views)
+        if views or closed:
+            self._source.send(views, closed)
+        self._flush()
+        started = time.perf_counter_ns()
+        blocks = self._source.collect() if asked else {}
+        waited = time.perf_counter_ns() - started if asked else 0
+        if asked:
+            controller.observe_wait(waited * 1e-9)
+        planned = scheduler.plan(blocks)
+        if not planned:
+            return
+        chunks = [part.chunk for part in planned]
+        started = time.perf_counter_ns()
+        verdicts = self._engine.run(chunks)
+        spent = time.perf_counter_ns() - started
+        controller.observe_step(
+            len(chunks),
+            sum(len(chunk.ids) for chunk in chunks),
+            sum(chunk.start + len(chunk.ids) for chunk in chunks),
+            spent * 1e-9,
+            prefill_tokens=sum(len(p.chunk.ids) for p in planned if p.decision is PREFILL),
+        )
+        self._pending.extend(scheduler.apply(planned, verdicts, StepTimes(waited, spent)))
+        self._stats = self._snapshot()
+        self._log_state()
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        for sink, output in pending:
+            sink(output)
+
+    def _tell_closed(self) -> None:
+        views, closed = self._scheduler.views()
+        if views or closed:
+            self._source.send(views, closed)
+
+    def _log_state(self) -> None:
+        """One line whenever speculation goes on or off, with the reason."""
+        state = self._stats.speculation_state
+        if state != self._state:
+            self._state = state
+            _log.info("speculation %s", state)
+
+    def _snapshot(self) -> CoreStats:
+        if self._steps % _COSTS_EVERY == 0:
+            self._costs = self._controller.costs.milliseconds()
+        self._steps += 1
+        return CoreStats(
+            running=self._scheduler.num_running,
+            waiting=self._scheduler.num_waiting,
+            kv_blocks_total=self._engine.cache.num_blocks,
+            kv_blocks_free=self._scheduler.num_free_blocks,
+            speculation_state=(
+                self._controller.state() if self._speculative else "off: not configured"
+            ),
+            step_cost_ms=self._costs,
+        )
+
+    def _end(self, error: str) -> None:
+        """Fail what is left and let go of everything."""
+        with self._wake:
+            if not self._stopping:
+                self._failure = error
+            self._stopping = True
+            commands, self._commands = self._commands, deque()
+        self._flush()
+        for command in commands:
+            command()
+        for sink in self._scheduler.end_all():
+            sink(Output(error=error))
+        self._stats = self._snapshot()
+        self._source.close()
+        self._engine.close()

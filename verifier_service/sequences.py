@@ -1,0 +1,88 @@
+"""One request inside the scheduler: its ids, how much of it is computed, what it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from verifier_service.messages import FinishReason, OutputSink, Request, Sampling, SequenceView
+from verifier_service.sampling import is_greedy
+
+
+@dataclass(slots=True)
+class Sequence:
+    """`ids` are prompt and output; the keys of the first `computed` of them are in the cache.
+
+    A sequence is decoding when all but its last id are computed, else it is in prefill (also
+    after a preemption, which sets `computed` back to 0 and keeps the ids).
+    """
+
+    sequence_id: int
+    request: Request
+    sink: OutputSink
+    draft_limit: int
+    arrival: int
+    ids: list[int] = field(default_factory=list)
+    computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+    # The round behind the last committed ids, as proposers are told.
+    proposer: str = ""
+    drafted: int = 0
+    accepted: int = 0
+    # Whether proposers know of it, so that its end must be told.
+    announced: bool = False
+
+    @property
+    def sampling(self) -> Sampling:
+        return self.request.sampling
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.request.prompt_ids)
+
+    @property
+    def num_output(self) -> int:
+        return len(self.ids) - len(self.request.prompt_ids)
+
+    @property
+    def decoding(self) -> bool:
+        return self.computed == len(self.ids) - 1
+
+    @property
+    def greedy(self) -> bool:
+        return is_greedy(self.request.sampling)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Order of service: lower priority values first, then first come."""
+        return (self.request.priority, self.arrival)
+
+    def most_drafts(self) -> int:
+        """Drafts that may be verified now: a round emits one token more than it accepts."""
+        left = self.request.sampling.max_tokens - self.num_output
+        return max(min(self.draft_limit, left - 1), 0)
+
+    def view(self, wanted: int) -> SequenceView:
+        self.announced = True
+        return SequenceView(
+            sequence_id=self.sequence_id,
+            ids=self.ids,
+            prompt_length=self.prompt_length,
+            max_draft_tokens=wanted,
+            sampling=self.request.sampling,
+            proposer=self.proposer,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            cache_salt=self.request.cache_salt,
+            only=self.request.proposer,
+        )
+
+    def cut(self, tokens: list[int]) -> tuple[list[int], FinishReason | None, int | None]:
+        """What of a round's tokens is emitted, why the request ends there, and the stop id."""
+        stops = self.request.sampling.stop_token_ids
+        left = self.request.sampling.max_tokens - self.num_output
+        for i, token in enumerate(tokens[:left]):
+            if token in stops:
+                return tokens[: i + 1], FinishReason.STOP, token
+        if len(tokens) >= left:
+            return tokens[:left], FinishReason.LENGTH, None
+        return tokens, None, None
