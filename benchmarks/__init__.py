@@ -1,0 +1,1 @@
+"""What the figures in the README and docs/benchmarks come from; not part of the installation."""

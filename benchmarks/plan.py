@@ -1,0 +1,143 @@
+"""In which order the rows are measured, and when to stop.
+
+Knows rows, sets and the time budget; neither what the rows are nor what becomes of the figures.
+
+A sweep is one set at one number of clients and one temperature. Inside a sweep every unit is
+measured by all rows in turn, and the row that starts rotates: what the machine does meanwhile
+hits all rows alike. The first repetition is always done in full; later ones while time is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.measurements import Measurement
+from benchmarks.prompts import Prompt
+from benchmarks.systems import Row, Work, digest
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    prompt_set: str
+    clients: int
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Prompts that are sent at once."""
+
+    name: str
+    prompts: tuple[Prompt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`prompts` holds at least `max(clients)` prompts of each set; `minutes` is the budget."""
+
+    rows: tuple[Row, ...]
+    prompts: Mapping[str, Sequence[Prompt]]
+    clients: tuple[int, ...]
+    temperatures: tuple[float, ...]
+    prompts_per_set: int
+    new_tokens: int
+    repetitions: int
+    minutes: float
+    seed: int = 1
+    stop_at_eos: bool = False
+
+    def sweeps(self) -> list[Sweep]:
+        return [
+            Sweep(prompt_set, clients, temperature)
+            for temperature in self.temperatures
+            for prompt_set in self.prompts
+            for clients in self.clients
+        ]
+
+    def units(self, sweep: Sweep) -> list[Unit]:
+        """One prompt each at one client; one batch of different prompts at several."""
+        prompts = self.prompts[sweep.prompt_set]
+        if sweep.clients == 1:
+            return [Unit(prompt.name, (prompt,)) for prompt in prompts[: self.prompts_per_set]]
+        batch = tuple(prompts[: sweep.clients])
+        return [Unit(f"{batch[0].name} .. {batch[-1].name}", batch)]
+
+    def rows_of(self, sweep: Sweep, repetition: int) -> list[Row]:
+        return [
+            row
+            for row in self.rows
+            if sweep.clients in row.clients
+            and sweep.temperature in row.temperatures
+            and not (row.once and repetition > 0)
+        ]
+
+    def generations(self, sweep: Sweep, repetition: int) -> Iterator[tuple[Row, Unit]]:
+        rows = self.rows_of(sweep, repetition)
+        for index, unit in enumerate(self.units(sweep)):
+            start = (index + repetition) % len(rows) if rows else 0
+            for row in rows[start:] + rows[:start]:
+                if row.units is None or index < row.units:
+                    yield row, unit
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Told what happens: before a measurement, after it, and after each sweep."""
+
+    starting: Callable[[Sweep, Row, int], None]
+    measured: Callable[[Measurement], None]
+    swept: Callable[[Sweep, int], None]
+
+
+def execute(plan: Plan, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
+    """Measure until the plan or the time is exhausted; `observer` gets every measurement."""
+    deadline = clock() + 60 * plan.minutes
+    lasted: dict[Sweep, float] = {}
+    for repetition in range(plan.repetitions):
+        for sweep in plan.sweeps():
+            if repetition > 0 and clock() + lasted[sweep] > deadline:
+                continue
+            began = clock()
+            for row, unit in plan.generations(sweep, repetition):
+                observer.starting(sweep, row, repetition)
+                observer.measured(measure(plan, sweep, row, unit, repetition))
+            lasted[sweep] = clock() - began
+            observer.swept(sweep, repetition)
+
+
+def measure(plan: Plan, sweep: Sweep, row: Row, unit: Unit, repetition: int) -> Measurement:
+    """Time one row on one unit."""
+    answer = row.system.generate(
+        Work(
+            prompts=tuple(prompt.token_ids for prompt in unit.prompts),
+            new_tokens=plan.new_tokens,
+            temperature=sweep.temperature,
+            seed=plan.seed,
+            stop_at_eos=plan.stop_at_eos,
+        )
+    )
+    if not plan.stop_at_eos:
+        _require_equal_work(row, unit, plan.new_tokens, [len(out) for out in answer.outputs])
+    return Measurement(
+        row=row.name,
+        prompt_set=sweep.prompt_set,
+        clients=sweep.clients,
+        temperature=sweep.temperature,
+        repetition=repetition,
+        unit=unit.name,
+        seconds=answer.seconds,
+        new_tokens=answer.new_tokens,
+        prompt_tokens=sum(len(prompt.token_ids) for prompt in unit.prompts),
+        steps=answer.steps,
+        drafted=answer.drafted,
+        accepted=answer.accepted,
+        cached_prompt_tokens=answer.cached_prompt_tokens,
+        outputs=tuple(digest(output) for output in answer.outputs),
+    )
+
+
+def _require_equal_work(row: Row, unit: Unit, wanted: int, got: Sequence[int]) -> None:
+    if any(length != wanted for length in got):
+        raise RuntimeError(f"{row.name} answered {unit.name} with {got} tokens instead of {wanted}")

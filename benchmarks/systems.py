@@ -1,0 +1,75 @@
+"""What the benchmark asks of every system it compares.
+
+Knows the shape of the work and of the answer; the systems themselves are in
+transformers_system.py, outrider_system.py and peer_system.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Prompts sent at once, one client each.
+
+    Every answer has exactly `new_tokens` tokens unless `stop_at_eos`: equal work for all.
+    `seed` is the first prompt's; the n-th prompt samples with `seed` + n.
+    """
+
+    prompts: tuple[tuple[int, ...], ...]
+    new_tokens: int
+    temperature: float
+    seed: int
+    stop_at_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`seconds` from the first request sent to the last answer received."""
+
+    seconds: float
+    outputs: tuple[tuple[int, ...], ...]
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    cached_prompt_tokens: int = 0
+
+    @property
+    def new_tokens(self) -> int:
+        return sum(len(output) for output in self.outputs)
+
+
+class System(Protocol):
+    """One way of answering; a call blocks until all answers are there."""
+
+    def generate(self, work: Work) -> Answer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table, or a part of it.
+
+    `clients` and `temperatures` are those it is measured at. Slow rows whose speed hardly depends
+    on the prompt take only the first `units` units of a set; rows that only give context are
+    measured `once`, in the first repetition.
+    """
+
+    name: str
+    system: System
+    clients: tuple[int, ...]
+    temperatures: tuple[float, ...]
+    units: int | None = None
+    once: bool = False
+
+
+# Called with one line of progress.
+Say = Callable[[str], None]
+
+
+def digest(output: Sequence[int]) -> str:
+    """A short name of an answer, to compare answers without keeping them."""
+    return hashlib.sha256(",".join(map(str, output)).encode()).hexdigest()[:16]
