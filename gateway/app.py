@@ -19,6 +19,7 @@ from gateway.access import AccessMiddleware
 from gateway.catalog import Catalog
 from gateway.errors import ApiError
 from gateway.generations import Generations
+from gateway.linger import LingeringResponse
 from gateway.metrics import GatewayMetrics
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
@@ -71,4 +72,5 @@ async def _api_error(request: Request, error: Exception) -> Response:
 
 
 def _respond(error: ApiError) -> JSONResponse:
-    return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
+    kind = LingeringResponse if "Connection" in error.headers else JSONResponse
+    return kind(error.body(), status_code=error.status, headers=error.headers)

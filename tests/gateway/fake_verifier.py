@@ -60,13 +60,17 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         self.generation_tokens = 0
         self.prompt_tokens = 0
         self.cancelled = asyncio.Event()
+        self.cancelled_ids: list[str] = []
+        self.hanging = 0
         self.reached = asyncio.Event()
         self.release = asyncio.Event()
         self.serving = True
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        server = grpc.aio.server(
+            options=(("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1))
+        )
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
         health_pb2_grpc.add_HealthServicer_to_server(_Health(self), server)
         assert server.add_insecure_port(self.address) != 0
@@ -90,6 +94,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
                 yield message
         except asyncio.CancelledError:
             self.cancelled.set()
+            self.cancelled_ids.append(request.request_id)
             raise
 
     async def _answer(
@@ -108,6 +113,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             if answer.fail_after and number == answer.fail_after:
                 await context.abort(answer.status, answer.message)
             if number == answer.hang_after:
+                self.hanging += 1
                 self.reached.set()
                 await asyncio.Event().wait()
             if number == answer.wait_after:
