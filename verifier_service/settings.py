@@ -15,6 +15,7 @@ class VerifierSettings:
     `HOST:PORT`). `num_speculative_tokens` is the ceiling K, 0 turns speculation off.
     `max_model_len` None takes the model's own limit. `kv_cache_bytes` None sizes the cache from
     the memory that is free. `draft_deadline_ms` is the longest a step waits for drafts.
+    `drain_seconds` is how long running requests may go on once the process is told to stop.
     `adaptive` lets the controller verify fewer drafts than were offered; without it every
     offered draft is verified.
     """
@@ -38,3 +39,4 @@ class VerifierSettings:
     compile: bool = True
     threads: int | None = None
     log_level: str = "info"
+    drain_seconds: float = 5.0

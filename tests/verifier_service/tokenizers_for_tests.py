@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -72,4 +73,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _wrap(tokenizer: Tokenizer, **options: str) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options)  # type: ignore[no-untyped-call]
+    # Untyped in some releases of transformers, typed in others.
+    make: Any = PreTrainedTokenizerFast
+    wrapped: PreTrainedTokenizerFast = make(tokenizer_object=tokenizer, **options)
+    return wrapped

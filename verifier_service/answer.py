@@ -1,0 +1,277 @@
+"""One request's answer: the core's outputs become text, sums and messages.
+
+Knows detokenizing, stop strings and the stream's messages; knows no transport. Lives on the event
+loop. Outputs are processed as they come, however slow the client is, because a stop string must
+end the decoding at once; what the client has not read yet waits here, merged into few messages,
+and cannot grow beyond what `max_tokens` allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+from speculation.v1 import types_pb2, verifier_pb2
+
+from outrider.acceptance import Round
+from verifier_service.accounting import OUTCOME_ERROR, Account
+from verifier_service.detokenizer import Detokenizer
+from verifier_service.messages import FinishReason, Output
+from verifier_service.request_error import RequestError, shorten
+from verifier_service.stops import StopMatcher
+
+# Keeps one message far below the 4 MiB that gRPC clients take by default.
+MAX_TOKENS_PER_DELTA = 4096
+
+_REASONS = {
+    FinishReason.STOP: types_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: types_pb2.FINISH_REASON_LENGTH,
+    FinishReason.ABORT: types_pb2.FINISH_REASON_ABORT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """What of the answer the client wants; `show_text` False leaves deltas without text."""
+
+    request_id: str
+    seed: int
+    show_text: bool = True
+    include_stop: bool = False
+    include_rounds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    text: str
+    token_ids: Sequence[int]
+    round: Round | None
+
+
+class Answer:
+    """Outputs in, messages out.
+
+    `detokenizer` None where neither text nor stop strings are wanted; `abort` stops the core's
+    work on this request and is called at most once.
+    """
+
+    def __init__(
+        self,
+        options: AnswerOptions,
+        account: Account,
+        *,
+        detokenizer: Detokenizer | None,
+        matcher: StopMatcher | None,
+        abort: Callable[[], None],
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        if matcher is not None and detokenizer is None:
+            raise ValueError("stop strings need a detokenizer")
+        self._options = options
+        self._account = account
+        self._detokenizer = detokenizer
+        self._matcher = matcher
+        self._abort = abort
+        self._now_ns = now_ns
+        self._submitted_ns = now_ns()
+        self._first_token_ns = 0
+        self._queue_ns = 0
+        self._cached_prompt_tokens = 0
+        self._started = False
+        self._pending: deque[_Chunk] = deque()
+        self._finished: verifier_pb2.Finished | None = None
+        self._error: Exception | None = None
+        self._cancelled = False
+        self._announced = False
+        self._delivered = False
+        self._changed = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the outcome is known; there may be messages left to read."""
+        return self._finished is not None or self._error is not None or self._cancelled
+
+    def take_output(self, output: Output) -> None:
+        """Process one output of the core. Raises ValueError where it contradicts itself."""
+        if self.ended:
+            return
+        if output.error:
+            reason = shorten(output.error.splitlines()[0], 500)
+            self.fail(
+                RequestError(
+                    f"the engine failed this request: {reason}", status=grpc.StatusCode.INTERNAL
+                )
+            )
+            return
+        if not self._started:
+            self._started = True
+            self._cached_prompt_tokens = output.cached_prompt_tokens
+            self._queue_ns = output.queue_ns
+        if output.token_ids and not self._first_token_ns:
+            self._first_token_ns = self._now_ns() - self._submitted_ns
+        text, kept, stop = self._read(output)
+        token_ids = output.token_ids[:kept]
+        round_ = output.round
+        if round_ is not None and kept < len(output.token_ids):
+            round_ = round_.cut(kept)
+        self._account.add(kept, round_)
+        if stop is None and output.finish_reason is not None:
+            rest, stop = self._flush()
+            text += rest
+        if text or token_ids:
+            shown = text if self._options.show_text else ""
+            self._pending.append(_Chunk(shown, token_ids, round_))
+        if stop is not None:
+            self._finish(FinishReason.STOP, stop_string=stop)
+            if output.finish_reason is None:
+                self._abort()
+        elif output.finish_reason is not None:
+            self._finish(output.finish_reason, stop_token_id=output.stop_token_id)
+        self._changed.set()
+
+    def crash(self, error: Exception) -> None:
+        """An output could not be processed; the stream ends with an internal error."""
+        if not self.ended:
+            self.fail(error)
+            self._abort()
+
+    def fail(self, error: Exception) -> None:
+        """End with an error; what is pending is still delivered before it."""
+        if not self.ended:
+            self._error = error
+            self._account.close(OUTCOME_ERROR)
+            self._changed.set()
+
+    def shut_down(self) -> None:
+        """The verifier ends before the answer does: finish it as aborted, with what there is."""
+        if self.ended:
+            return
+        text, _ = self._flush()
+        if text and self._options.show_text:
+            self._pending.append(_Chunk(text, (), None))
+        self._finish(FinishReason.ABORT)
+        self._changed.set()
+        self._abort()
+
+    def cancel(self) -> None:
+        """The client is gone: nothing is delivered any more and the core's work stops."""
+        if self.ended:
+            return
+        self._cancelled = True
+        self._account.close(FinishReason.ABORT.value)
+        self._pending.clear()
+        self._abort()
+
+    async def next_message(self) -> verifier_pb2.GenerateResponse | None:
+        """What became known since the last call, in order; None after `finished`.
+
+        Raises the error that the answer ended with, once everything before it was delivered.
+        """
+        while True:
+            if not self._announced and (self._started or self._finished is not None):
+                self._announced = True
+                return verifier_pb2.GenerateResponse(started=self._started_message())
+            if self._pending:
+                return verifier_pb2.GenerateResponse(delta=self._next_delta())
+            if self._error is not None:
+                raise self._error
+            if self._finished is not None:
+                if self._delivered:
+                    return None
+                self._delivered = True
+                return verifier_pb2.GenerateResponse(finished=self._finished)
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _read(self, output: Output) -> tuple[str, int, str | None]:
+        """Text of the output's tokens, how many of them are kept, the stop string that cut."""
+        token_ids = output.token_ids
+        if self._detokenizer is None:
+            return "", len(token_ids), None
+        shown = token_ids
+        hidden = output.stop_token_id is not None and not self._options.include_stop
+        if hidden and token_ids and token_ids[-1] == output.stop_token_id:
+            shown = token_ids[:-1]
+        if self._matcher is None:
+            return self._detokenizer.push(shown), len(token_ids), None
+        texts: list[str] = []
+        for count, token_id in enumerate(shown, start=1):
+            match = self._matcher.push(self._detokenizer.push((token_id,)))
+            texts.append(match.text)
+            if match.stop is not None:
+                return "".join(texts), count, match.stop
+        return "".join(texts), len(token_ids), None
+
+    def _flush(self) -> tuple[str, str | None]:
+        """The text that was held back, and the stop string that it completes, if it does."""
+        if self._detokenizer is None:
+            return "", None
+        text = self._detokenizer.finish()
+        if self._matcher is None:
+            return text, None
+        match = self._matcher.push(text)
+        if match.stop is not None:
+            return match.text, match.stop
+        return match.text + self._matcher.finish(), None
+
+    def _finish(
+        self,
+        reason: FinishReason,
+        *,
+        stop_string: str | None = None,
+        stop_token_id: int | None = None,
+    ) -> None:
+        account = self._account
+        account.close(reason.value)
+        self._finished = verifier_pb2.Finished(
+            reason=_REASONS[reason],
+            stop_string=stop_string,
+            stop_token_id=stop_token_id,
+            prompt_tokens=account.prompt_tokens,
+            completion_tokens=account.completion_tokens,
+            cached_prompt_tokens=self._cached_prompt_tokens,
+            acceptance=account.acceptance.to_proto(),
+            queue_ns=self._queue_ns,
+            first_token_ns=self._first_token_ns,
+            total_ns=self._now_ns() - self._submitted_ns,
+        )
+
+    def _started_message(self) -> verifier_pb2.Started:
+        return verifier_pb2.Started(
+            request_id=self._options.request_id,
+            prompt_tokens=self._account.prompt_tokens,
+            cached_prompt_tokens=self._cached_prompt_tokens,
+            seed=self._options.seed,
+        )
+
+    def _next_delta(self) -> verifier_pb2.Delta:
+        """The oldest pending chunks as one message."""
+        texts: list[str] = []
+        token_ids: list[int] = []
+        rounds: list[verifier_pb2.Round] = []
+        while self._pending and len(token_ids) < MAX_TOKENS_PER_DELTA:
+            chunk = self._pending.popleft()
+            texts.append(chunk.text)
+            token_ids.extend(chunk.token_ids)
+            if chunk.round is not None and self._options.include_rounds:
+                rounds.append(_round_message(chunk.round))
+        return verifier_pb2.Delta(text="".join(texts), token_ids=token_ids, rounds=rounds)
+
+
+def _round_message(round_: Round) -> verifier_pb2.Round:
+    return verifier_pb2.Round(
+        base=round_.base,
+        offered=round_.offered,
+        drafted=round_.drafted,
+        accepted=round_.accepted,
+        emitted=round_.emitted,
+        proposer=round_.proposer,
+        off_reason=round_.off_reason,
+        draft_wait_ns=round_.draft_wait_ns,
+        verify_ns=round_.verify_ns,
+        lookahead_hit=round_.lookahead_hit,
+    )

@@ -1,0 +1,95 @@
+"""Opens the address a verifier listens at, and says clearly why it cannot.
+
+Knows Unix sockets and TCP as gRPC treats them: gRPC would silently take over a Unix socket that
+another process serves, and share a TCP port with it; both are refused here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+import grpc.aio
+
+from outrider.addresses import MAX_SOCKET_PATH_BYTES
+from outrider.errors import InputError
+
+_CONNECT_TIMEOUT_S = 1.0
+
+# Of every server that is bound with `bind`.
+OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
+
+
+def bind(server: grpc.aio.Server, address: str) -> str:
+    """Bind `unix:PATH` or `HOST:PORT` (port 0: any free one); returns where it can be reached.
+
+    The socket file that a dead process left is replaced. Raises InputError where the address
+    is malformed or in use.
+    """
+    path = unix_path(address)
+    if path is not None:
+        _clear(path)
+        address = f"unix:{path}"
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise InputError(
+            f"--listen: {address} cannot be listened at: it is in use, or not an address of "
+            "this machine"
+        ) from error
+    if path is not None:
+        return address
+    return f"{address.rpartition(':')[0]}:{port}"
+
+
+def unix_path(address: str) -> Path | None:
+    """The socket file of a `unix:` address; None for any other."""
+    if not address.startswith("unix:"):
+        return None
+    path = address.removeprefix("unix:")
+    return Path(path.removeprefix("//"))
+
+
+def remove_socket(address: str) -> None:
+    """Remove the socket file of an address that this process served."""
+    path = unix_path(address)
+    if path is not None:
+        path.unlink(missing_ok=True)
+
+
+def _clear(path: Path) -> None:
+    length = len(os.fsencode(path))
+    if not 1 <= length <= MAX_SOCKET_PATH_BYTES:
+        raise InputError(
+            f"--listen: the socket path {path} has {length} bytes; the system allows 1 to "
+            f"{MAX_SOCKET_PATH_BYTES}"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"--listen: {path.parent} is not a folder; a socket cannot be made in it")
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise InputError(f"--listen: {path} exists and is not a socket; choose another path")
+    if _is_served(path):
+        raise InputError(f"--listen: another process listens at {path}; stop it first")
+    path.unlink(missing_ok=True)
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_CONNECT_TIMEOUT_S)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError as error:
+            # A full backlog belongs to somebody who lives; what cannot be asked is left alone.
+            if error.errno in (errno.EAGAIN, errno.ETIMEDOUT):
+                return True
+            raise InputError(f"--listen: {path} cannot be used: {error}") from error
+        return True

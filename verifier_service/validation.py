@@ -1,0 +1,285 @@
+"""Turns a GenerateRequest into a core Request, or says what is wrong with it.
+
+Knows every field's limits and the model's; knows no tokenizer, transport or engine. `parameters`
+checks all that can be checked before the prompt is tokenized, `complete` the rest.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from speculation.v1 import verifier_pb2
+
+from verifier_service.messages import Request, Sampling
+from verifier_service.request_error import CONTEXT_LENGTH_EXCEEDED, RequestError, shorten
+from verifier_service.target_facts import SamplingDefaults
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARACTERS = 4096
+MAX_NAME_CHARACTERS = 256
+# Below this the softmax is the argmax to float32, and dividing by it overflows.
+GREEDY_BELOW = 1e-5
+# JSON readers keep integers exactly to this width; a drawn seed should survive them.
+_SEED_BITS = 53
+
+_NOT_SUPPORTED_WITH_NEUTRAL: tuple[tuple[str, float], ...] = (
+    ("min_tokens", 0),
+    ("min_p", 0.0),
+    ("presence_penalty", 0.0),
+    ("frequency_penalty", 0.0),
+    ("repetition_penalty", 1.0),
+)
+_NOT_SUPPORTED_AT_ALL = ("logprobs", "prompt_logprobs")
+_NOT_SUPPORTED_COLLECTIONS = ("logit_bias", "bad_words", "allowed_token_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What requests are checked against; `num_speculative_tokens` is the ceiling K."""
+
+    served_model_name: str
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: tuple[int, ...]
+    num_speculative_tokens: int
+    defaults: SamplingDefaults
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """A checked request but for its prompt; `max_tokens` None takes the default."""
+
+    request_id: str
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    max_tokens: int | None
+    stop_token_ids: frozenset[int]
+    stop: tuple[str, ...]
+    include_stop: bool
+    skip_special_tokens: bool
+    detokenize: bool
+    detailed: bool
+    include_rounds: bool
+    num_speculative_tokens: int | None
+    proposer: str
+    priority: int
+    cache_salt: str
+
+
+def parameters(
+    request: verifier_pb2.GenerateRequest, limits: Limits, proposers: Collection[str]
+) -> Parameters:
+    """Check everything but the prompt. `proposers` are the attached ones' names.
+
+    An empty name among them is one that has not connected yet: then any name may be its.
+    Raises RequestError naming the field, its value and what is allowed.
+    """
+    sampling = request.sampling
+    _check_model(request.model, limits)
+    _refuse_unsupported(sampling)
+    max_tokens = _optional(sampling, "max_tokens", None)
+    if max_tokens is not None and max_tokens < 1:
+        raise _refused("max_tokens", max_tokens, "it must be at least 1")
+    return Parameters(
+        request_id=_name("request_id", request.request_id) or f"gen-{uuid.uuid4().hex}",
+        temperature=_temperature(sampling, limits),
+        top_k=_top_k(sampling, limits),
+        top_p=_top_p(sampling, limits),
+        seed=sampling.seed if sampling.HasField("seed") else secrets.randbits(_SEED_BITS),
+        max_tokens=max_tokens,
+        stop_token_ids=_stop_token_ids(sampling, limits),
+        stop=_stop(sampling),
+        include_stop=sampling.include_stop_str_in_output,
+        skip_special_tokens=bool(_optional(sampling, "skip_special_tokens", True)),
+        detokenize=bool(_optional(request, "detokenize", True)),
+        detailed=request.detailed_acceptance,
+        include_rounds=request.include_rounds,
+        num_speculative_tokens=_num_speculative_tokens(request.speculation, limits),
+        proposer=_proposer(request.speculation, proposers),
+        priority=request.priority,
+        cache_salt=_name("cache_salt", request.cache_salt),
+    )
+
+
+def complete(
+    checked: Parameters, prompt_ids: list[int], limits: Limits, *, prompt_field: str
+) -> Request:
+    """The core's request. `prompt_field` is the OpenAI name of the prompt: prompt or messages.
+
+    Raises RequestError where the prompt is empty, has an id outside the vocabulary, or does not
+    fit the context together with `max_tokens`.
+    """
+    if not prompt_ids:
+        raise RequestError(
+            f"{prompt_field} is empty: at least one token is needed", field=prompt_field
+        )
+    check_token_ids(prompt_ids, limits.vocab_size, prompt_field)
+    return Request(
+        request_id=checked.request_id,
+        prompt_ids=prompt_ids,
+        sampling=Sampling(
+            temperature=checked.temperature,
+            top_k=checked.top_k,
+            top_p=checked.top_p,
+            seed=checked.seed,
+            max_tokens=_fit(checked.max_tokens, len(prompt_ids), limits, prompt_field),
+            stop_token_ids=checked.stop_token_ids,
+        ),
+        num_speculative_tokens=checked.num_speculative_tokens,
+        proposer=checked.proposer,
+        priority=checked.priority,
+        cache_salt=checked.cache_salt,
+    )
+
+
+def check_token_ids(token_ids: list[int], vocab_size: int, field: str) -> None:
+    """Raises RequestError naming the first id outside the vocabulary."""
+    if token_ids and (min(token_ids) < 0 or max(token_ids) >= vocab_size):
+        index, bad = next((i, t) for i, t in enumerate(token_ids) if not 0 <= t < vocab_size)
+        raise RequestError(
+            f"{field}[{index}] {bad} is not a token id: ids are from 0 to {vocab_size - 1}",
+            field=field,
+        )
+
+
+def _fit(max_tokens: int | None, prompt_tokens: int, limits: Limits, prompt_field: str) -> int:
+    room = limits.max_model_len - prompt_tokens
+    if max_tokens is None and room >= 1:
+        return min(room, limits.defaults.max_tokens or room)
+    if max_tokens is not None and max_tokens <= room:
+        return max_tokens
+    wanted = max_tokens or 1
+    raise RequestError(
+        f"maximum context length is {limits.max_model_len} tokens, requested "
+        f"{prompt_tokens + wanted} ({prompt_tokens} in the {prompt_field}, "
+        f"{wanted} in the completion)",
+        field="max_tokens" if room >= 1 else prompt_field,
+        code=CONTEXT_LENGTH_EXCEEDED,
+    )
+
+
+def _check_model(model: str, limits: Limits) -> None:
+    if model and model != limits.served_model_name:
+        raise RequestError(
+            f"model {shorten(model)!r} is not served here; "
+            f"the model is {limits.served_model_name!r}",
+            field="model",
+            status=grpc.StatusCode.NOT_FOUND,
+        )
+
+
+def _refuse_unsupported(sampling: verifier_pb2.SamplingParams) -> None:
+    for name, neutral in _NOT_SUPPORTED_WITH_NEUTRAL:
+        if sampling.HasField(name) and getattr(sampling, name) != neutral:
+            raise _refused(
+                name,
+                _shown(getattr(sampling, name)),
+                f"it is not supported yet; leave it out or send {neutral:g}",
+            )
+    for name in _NOT_SUPPORTED_AT_ALL:
+        if sampling.HasField(name):
+            raise _refused(name, getattr(sampling, name), "it is not supported yet; leave it out")
+    for name in _NOT_SUPPORTED_COLLECTIONS:
+        if len(getattr(sampling, name)):
+            raise _refused(
+                name,
+                f"with {len(getattr(sampling, name))} entries",
+                "it is not supported yet; leave it out",
+            )
+
+
+def _temperature(sampling: verifier_pb2.SamplingParams, limits: Limits) -> float:
+    value = float(_optional(sampling, "temperature", limits.defaults.temperature))
+    if not 0.0 <= value <= 2.0:
+        raise _refused("temperature", _shown(value), "it must be from 0 to 2")
+    return value if value >= GREEDY_BELOW else 0.0
+
+
+def _top_p(sampling: verifier_pb2.SamplingParams, limits: Limits) -> float:
+    value = float(_optional(sampling, "top_p", limits.defaults.top_p))
+    if not 0.0 < value <= 1.0:
+        raise _refused("top_p", _shown(value), "it must be above 0 and at most 1")
+    return value
+
+
+def _top_k(sampling: verifier_pb2.SamplingParams, limits: Limits) -> int:
+    value = int(_optional(sampling, "top_k", limits.defaults.top_k))
+    if value < -1:
+        raise _refused("top_k", value, "it must be at least 1, or 0 or -1 for no limit")
+    return 0 if value >= limits.vocab_size else max(value, 0)
+
+
+def _stop(sampling: verifier_pb2.SamplingParams) -> tuple[str, ...]:
+    stop = tuple(sampling.stop)
+    if len(stop) > MAX_STOP_STRINGS:
+        raise _refused("stop", f"with {len(stop)} strings", f"at most {MAX_STOP_STRINGS} are")
+    for index, text in enumerate(stop):
+        if not text:
+            raise _refused(f"stop[{index}]", "''", "it must not be empty", field="stop")
+        if len(text) > MAX_STOP_CHARACTERS:
+            raise _refused(
+                f"stop[{index}]",
+                f"of {len(text)} characters",
+                f"it must have at most {MAX_STOP_CHARACTERS}",
+                field="stop",
+            )
+    return stop
+
+
+def _stop_token_ids(sampling: verifier_pb2.SamplingParams, limits: Limits) -> frozenset[int]:
+    ids = list(sampling.stop_token_ids)
+    check_token_ids(ids, limits.vocab_size, "stop_token_ids")
+    return frozenset(ids if sampling.ignore_eos else (*ids, *limits.eos_token_ids))
+
+
+def _num_speculative_tokens(
+    speculation: verifier_pb2.SpeculationParams, limits: Limits
+) -> int | None:
+    if speculation.HasField("enabled") and not speculation.enabled:
+        return 0
+    if not speculation.HasField("num_speculative_tokens"):
+        return None
+    value = speculation.num_speculative_tokens
+    if value > limits.num_speculative_tokens:
+        raise _refused(
+            "num_speculative_tokens",
+            value,
+            f"it must be from 0 to {limits.num_speculative_tokens}, this verifier's ceiling",
+        )
+    return value
+
+
+def _proposer(speculation: verifier_pb2.SpeculationParams, proposers: Collection[str]) -> str:
+    name = speculation.proposer
+    if name and name not in proposers and "" not in proposers:
+        attached = ", ".join(sorted(proposers)) or "none"
+        raise _refused("proposer", repr(shorten(name)), f"attached proposers: {attached}")
+    return name
+
+
+def _name(field: str, value: str) -> str:
+    if len(value) > MAX_NAME_CHARACTERS:
+        raise _refused(
+            field, f"of {len(value)} characters", f"it must have at most {MAX_NAME_CHARACTERS}"
+        )
+    return value
+
+
+def _optional(message: Any, name: str, default: Any) -> Any:
+    return getattr(message, name) if message.HasField(name) else default
+
+
+def _refused(name: str, value: object, allowed: str, *, field: str = "") -> RequestError:
+    return RequestError(f"{name} {value} is not allowed: {allowed}", field=field or name)
+
+
+def _shown(value: float) -> str:
+    # Seven digits are what a float32 holds: 2.1, not 2.0999999046325684.
+    return f"{value:.7g}"
