@@ -6,17 +6,19 @@ proposers need no torch; `verifier_service.noise` computes the same bits with te
 
 `position` is absolute: the number of ids (prompt and output) before the token to be chosen.
 
-The bits, in unsigned arithmetic (all constants below):
+In unsigned arithmetic, with the constants below:
 
     key64 = mix64(mix64((seed ^ stream) + GOLDEN) + position * GOLDEN)      splitmix64's finaliser
     k0, k1 = low and high half of key64
-    x = mix32(token id) ^ k0                                                a 32-bit finaliser
-    x ^= x >> 16;  x *= MIX32_A;  x ^= k1;  x ^= x >> 15;  x *= MIX32_B;  x ^= x >> 16
+    word(n): x = mix32(n) ^ k0                                              a 32-bit finaliser
+             x ^= x >> 16;  x *= MIX32_A;  x ^= k1;  x ^= x >> 15;  x *= MIX32_B;  x ^= x >> 16
+    bits(t) = byte t % 4 of word(2^31 + t / 4), above the upper 23 bits of word(t)
 
-Read as a signed number b, they give v = |b| * BITS_SCALE + BITS_FLOOR in (0, 1), then an
-exponential variable E = -log(1 - v) and the Gumbel noise -log E. Small v, which is where large
-noise comes from, keeps the full precision of float32. The integer part is identical on every
-machine; the logarithms may differ in the last bit.
+The 31 bits b give v = b * BITS_SCALE + BITS_FLOOR in (0, 1), an exponential variable
+E = -log(1 - v) and the Gumbel noise -log E. Small v, where large noise comes from, keeps the
+full precision of float32. Four tokens share a word for their leading bytes so that whoever looks
+for the largest noise hashes a quarter of the vocabulary (`outrider.perturbed_argmax`). The bits
+are identical on every machine; the logarithms may differ in their last place.
 """
 
 from __future__ import annotations
@@ -31,12 +33,17 @@ MIX64_A = 0xBF58476D1CE4E5B9
 MIX64_B = 0x94D049BB133111EB
 MIX32_A = 0x7FEB352D
 MIX32_B = 0x846CA68B
+# Words of leading bytes are numbered from here; token ids stay below.
+GROUPS_FROM = 1 << 31
+GROUP_SIZE = 4
+FINE_BITS = 23
 # The factor keeps v below 1 after rounding to float32; the floor keeps it above 0.
 BITS_SCALE = 2.0**-31 * (1 - 2.0**-24)
-BITS_FLOOR = 2.0**-33
+BITS_FLOOR = 2.0**-32
 
-IntArray = npt.NDArray[np.int32]
-FloatArray = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float32]
+Keys = tuple[Words, Words]
 
 
 class Stream(IntEnum):
@@ -52,36 +59,55 @@ class Stream(IntEnum):
     DRAFT = 0x1F83D9ABFB41BD6B
 
 
-def keys(
-    seed: npt.ArrayLike, position: npt.ArrayLike, stream: Stream = Stream.SHARED
-) -> tuple[IntArray, IntArray]:
-    """Two int32 keys for each (signed 64-bit seed, position) pair; arguments broadcast."""
+def keys(seed: npt.ArrayLike, position: npt.ArrayLike, stream: Stream = Stream.SHARED) -> Keys:
+    """Both key halves of each (signed 64-bit seed, position) pair; arguments broadcast to [R]."""
     seeds = np.atleast_1d(np.asarray(seed, dtype=np.int64)).view(np.uint64)
     positions = np.atleast_1d(np.asarray(position, dtype=np.int64)).view(np.uint64)
     z = _mix64((seeds ^ np.uint64(stream)) + np.uint64(GOLDEN))
     z = _mix64(z + positions * np.uint64(GOLDEN))
-    low = (z & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.int32)
-    high = (z >> np.uint64(32)).astype(np.uint32).view(np.int32)
-    return low, high
+    return z.astype(np.uint32), (z >> np.uint64(32)).astype(np.uint32)
 
 
-def bits(key: tuple[IntArray, IntArray], token_ids: npt.ArrayLike) -> IntArray:
-    """Noise bits, int32 [..., n], of key halves [...] and token ids [n] or [..., n]."""
-    low, high = (half.view(np.uint32)[..., None] for half in key)
-    ids = np.atleast_1d(np.asarray(token_ids, dtype=np.int64)).astype(np.uint32)
-    x = _mix32(ids) ^ low
-    x ^= x >> np.uint32(16)
+def hashes(numbers: npt.ArrayLike) -> Words:
+    """The part of a word that depends on its number alone; numbers below 2^32."""
+    x = np.atleast_1d(np.asarray(numbers, dtype=np.int64)).astype(np.uint32)
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(MIX32_A)
+    x = (x ^ (x >> np.uint32(15))) * np.uint32(MIX32_B)
+    return x ^ (x >> np.uint32(16))
+
+
+def words(
+    key: Keys, number_hashes: Words, out: Words | None = None, scratch: Words | None = None
+) -> Words:
+    """Words [..., n] of keys that broadcast against hashes, by the caller's own axes.
+
+    `out` and `scratch`, of the result's shape, save the allocations.
+    """
+    x = np.bitwise_xor(number_hashes, key[0], out=out)
+    t = np.right_shift(x, np.uint32(16), out=scratch)
+    x ^= t
     x *= np.uint32(MIX32_A)
-    x ^= high
-    x ^= x >> np.uint32(15)
+    x ^= key[1]
+    np.right_shift(x, np.uint32(15), out=t)
+    x ^= t
     x *= np.uint32(MIX32_B)
-    x ^= x >> np.uint32(16)
-    return x.view(np.int32)
+    np.right_shift(x, np.uint32(16), out=t)
+    x ^= t
+    return x
 
 
-def exponential(noise_bits: IntArray) -> FloatArray:
-    """Exponential variables of rate 1, float32, of the same shape."""
-    v = np.abs(noise_bits.astype(np.float32))
+def noise_bits(key: Keys, token_ids: npt.ArrayLike) -> Words:
+    """31 noise bits of each token; keys and ids broadcast against each other."""
+    ids = np.atleast_1d(np.asarray(token_ids, dtype=np.int64))
+    lead = words(key, hashes(GROUPS_FROM + ids // GROUP_SIZE))
+    lead = (lead >> (ids % GROUP_SIZE * 8).astype(np.uint32)) & np.uint32(0xFF)
+    fine = words(key, hashes(ids)) >> np.uint32(32 - FINE_BITS)
+    return (lead << np.uint32(FINE_BITS)) | fine
+
+
+def exponential(bits: Words) -> Floats:
+    """Exponential variables of rate 1, float32, from noise bits."""
+    v = bits.astype(np.float32)
     v *= np.float32(-BITS_SCALE)
     v -= np.float32(BITS_FLOOR)
     return -np.log1p(v)
@@ -92,21 +118,13 @@ def gumbel(
     position: npt.ArrayLike,
     token_ids: npt.ArrayLike,
     stream: Stream = Stream.SHARED,
-) -> FloatArray:
-    """Gumbel noise, float32 [rows, n], of seeds and positions [rows] and ids [n] or [rows, n].
-
-    A proposer drafts the argmax of log q plus this noise; so does the target with its own p.
-    """
-    return -np.log(exponential(bits(keys(seed, position, stream), token_ids)))
+) -> Floats:
+    """Gumbel noise, float32 [R, n], of seeds and positions [R] and token ids [n] or [R, n]."""
+    low, high = keys(seed, position, stream)
+    return -np.log(exponential(noise_bits((low[:, None], high[:, None]), token_ids)))
 
 
 def _mix64(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX64_A)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX64_B)
     return z ^ (z >> np.uint64(31))
-
-
-def _mix32(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    x = (x ^ (x >> np.uint32(16))) * np.uint32(MIX32_A)
-    x = (x ^ (x >> np.uint32(15))) * np.uint32(MIX32_B)
-    return x ^ (x >> np.uint32(16))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from outrider.coupling import Stream, bits, keys
+from outrider.coupling import Stream, hashes, keys, words
 
 # Masses of one distribution sum to this.
 TOTAL_MASS = 1 << 32
@@ -52,7 +52,7 @@ def sample_rows(
     masses: npt.ArrayLike, seed: npt.ArrayLike, base_length: npt.ArrayLike, offset: int
 ) -> IntArray:
     """`sample` for many rows: masses [rows, N] (zeros pad), seeds and base lengths [rows]."""
-    draw = bits(keys(seed, base_length, Stream.DRAFT), offset)[..., 0].view(np.uint32)
+    draw = words(keys(seed, base_length, Stream.DRAFT), hashes(offset))
     cumulative = np.cumsum(np.asarray(masses, dtype=np.int64), axis=-1)
     index: IntArray = (cumulative <= draw.astype(np.int64)[:, None]).sum(axis=-1, dtype=np.int64)
     return index

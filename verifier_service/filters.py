@@ -1,8 +1,11 @@
-"""Top-k and top-p as thresholds on logits; see `verifier_service.sampling` for the definitions.
+"""Top-k and top-p as a threshold on each row's logits.
 
-On the CPU rows are cut one by one with numpy, whose selection and sort are vectorised, and
-top-p sorts only tokens that can matter. On other devices a sort of all rows keeps shapes fixed
-and the host out of it.
+Defined by values, not by ranks, so that nothing depends on a sort's order: top-k keeps every
+token whose logit is at least the k-th largest; top-p then keeps every token for which strictly
+more likely tokens hold less than mass p of what is left. Tied tokens stay or go together.
+
+On the CPU each row is cut by itself with numpy, looking only at tokens that can matter. On
+other devices one sort of all rows keeps shapes fixed and the host out of it.
 """
 
 from __future__ import annotations
@@ -14,61 +17,79 @@ from torch import Tensor
 
 FloatRow = npt.NDArray[np.floating]
 
+# Width of the groups whose maxima bound the k-th largest value from below.
+_GROUP = 64
 
-def apply_top_k(logits: Tensor, top_k: Tensor) -> Tensor:
-    """Mask to -inf what is below each row's k-th largest value; k 0 or above V masks nothing.
 
-    logits [R, V] float, top_k [R] int64. Returns a new tensor.
+def filter_logits(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """Mask to -inf what top-k and then top-p leave out; a new tensor.
+
+    logits [R, V] float; top_k [R] int64, 0 for no limit; top_p [R] float32 in (0, 1], 1 for no
+    limit. The most likely token always stays.
     """
-    vocab = logits.shape[-1]
     if logits.device.type == "cpu":
-        rows = logits.numpy()
-        cut = np.full(rows.shape[0], -np.inf, dtype=rows.dtype)
-        for i, k in enumerate(top_k.tolist()):
-            if 0 < k < vocab:
-                cut[i] = np.partition(rows[i], vocab - k)[vocab - k]
-        threshold = torch.from_numpy(cut)
+        threshold = _thresholds_one_by_one(logits, top_k, top_p)
     else:
-        ordered = logits.sort(dim=-1, descending=True).values
-        rank = torch.where(top_k > 0, top_k, vocab).clamp(max=vocab) - 1
-        threshold = ordered.gather(1, rank.unsqueeze(1)).squeeze(1)
-    return _mask_below(logits, threshold)
+        threshold = thresholds_by_sort(logits, top_k, top_p)
+    return logits.masked_fill(logits < threshold.unsqueeze(-1), -torch.inf)
 
 
-def apply_top_p(logits: Tensor, top_p: Tensor) -> Tensor:
-    """Mask to -inf each token for which more likely tokens already hold mass p; p 1 masks nothing.
-
-    logits [R, V] float, top_p [R] float32 in (0, 1]. The most likely token always stays.
-    Returns a new tensor.
-    """
-    if logits.device.type == "cpu":
-        rows = logits.numpy()
-        cut = np.full(rows.shape[0], -np.inf, dtype=rows.dtype)
-        for i, p in enumerate(top_p.tolist()):
-            if p < 1.0:
-                cut[i] = _top_p_threshold(rows[i], p)
-        return _mask_below(logits, torch.from_numpy(cut))
+def thresholds_by_sort(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """The lowest logit that stays in each row, [R], by one sort; -inf where all stay."""
+    vocab = logits.shape[-1]
     ordered = logits.sort(dim=-1, descending=True).values
-    mass = ordered.to(torch.float64).softmax(dim=-1)
+    rank = torch.where(top_k > 0, top_k, vocab).clamp(max=vocab) - 1
+    kth = ordered.gather(1, rank.unsqueeze(1))
+    mass = ordered.masked_fill(ordered < kth, -torch.inf).to(torch.float64).softmax(dim=-1)
     above = mass.cumsum(dim=-1) - mass
-    kept = (above < top_p.unsqueeze(-1)).sum(dim=-1).clamp(min=1)
-    threshold = ordered.gather(1, (kept - 1).unsqueeze(1)).squeeze(1)
-    return _mask_below(logits, torch.where(top_p < 1.0, threshold, -torch.inf))
+    kept = (above < top_p.unsqueeze(-1)).sum(dim=-1, keepdim=True).clamp(min=1)
+    pth = ordered.gather(1, kept - 1)
+    threshold = torch.where(top_p.unsqueeze(-1) < 1.0, torch.maximum(kth, pth), kth).squeeze(1)
+    unlimited = ((top_k <= 0) | (top_k >= vocab)) & (top_p >= 1.0)
+    return torch.where(unlimited, -torch.inf, threshold)
+
+
+def _thresholds_one_by_one(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    rows = logits.numpy()
+    cut = np.full(rows.shape[0], -np.inf, dtype=rows.dtype)
+    for i, (k, p) in enumerate(zip(top_k.tolist(), top_p.tolist(), strict=True)):
+        row = rows[i]
+        if 0 < k < row.size:
+            row = _at_least_kth(row, k)
+            cut[i] = row.min()
+        if p < 1.0:
+            cut[i] = max(cut[i], _top_p_threshold(row, p))
+    return torch.from_numpy(cut)
+
+
+def _at_least_kth(row: FloatRow, k: int) -> FloatRow:
+    """All values that are at least the k-th largest."""
+    groups = row.size // _GROUP
+    if k <= groups:
+        # k groups have a maximum that is at least their k-th largest maximum, so k values are.
+        maxima = row[: groups * _GROUP].reshape(groups, _GROUP).max(axis=1)
+        row = _where(row, row >= np.partition(maxima, groups - k)[groups - k])
+    return _where(row, row >= np.partition(row, row.size - k)[row.size - k])
 
 
 def _top_p_threshold(row: FloatRow, p: float) -> float:
+    """The lowest value with less than mass p above it."""
     top = row.max()
     mass = np.exp(row - top)
-    total = float(mass.sum(dtype=np.float64))
-    # Tokens below this share, all together, hold less than 1 - p: each has mass p above it.
-    # Half of it leaves room for rounding.
-    candidates = row[mass >= 0.5 * (1.0 - p) / row.size * total]
-    candidates[::-1].sort()
-    share = np.exp((candidates - top).astype(np.float64)) / total
-    above = np.cumsum(share) - share
-    kept = max(int(np.count_nonzero(above < p)), 1)
+    total = float(mass.sum())
+    # Few tokens hold most of the mass as a rule; the boundary is among them if they hold p.
+    # Tokens below the second floor hold, all together, less than 1 - p: each has mass p above.
+    for floor in (1e-3, 0.5 * (1.0 - p) / row.size * total):
+        candidates = np.sort(_where(row, mass >= floor))[::-1]
+        share = np.exp(candidates.astype(np.float64) - float(top)) / total
+        held = np.cumsum(share)
+        if held[-1] > p + 1e-5:
+            break
+    kept = max(int(np.count_nonzero(held - share < p)), 1)
     return float(candidates[kept - 1])
 
 
-def _mask_below(logits: Tensor, threshold: Tensor) -> Tensor:
-    return logits.masked_fill(logits < threshold.to(logits.dtype).unsqueeze(-1), -torch.inf)
+def _where(row: FloatRow, mask: npt.NDArray[np.bool_]) -> FloatRow:
+    # Several times faster than row[mask] for a sparse mask.
+    found: FloatRow = row[np.flatnonzero(mask)]
+    return found

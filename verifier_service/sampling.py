@@ -3,10 +3,6 @@
 Knows rows of logits and each row's sampling; does not know sequences, drafts or rules. Shapes
 depend only on the number of rows R and the vocabulary V. What a batch contains is told by the
 host (`SamplingFlags`), never read back from the device.
-
-Filters are defined by values, not by ranks, so that they do not depend on a sort's order:
-top-k keeps every token whose logit is at least the k-th largest, top-p every token for which
-the mass of strictly more likely tokens is below p. Tied tokens stay or go together.
 """
 
 from __future__ import annotations
@@ -17,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from verifier_service.filters import apply_top_k, apply_top_p
+from verifier_service.filters import filter_logits
 from verifier_service.messages import Sampling
-from verifier_service.noise import Keys, NoiseBuffers, row_keys
+from verifier_service.noise import VocabularyNoise, row_keys
 
 # Quotients by less could leave float32; such rows are greedy, as they are in every other sense.
 GREEDY_BELOW = 1e-5
@@ -135,15 +131,14 @@ def process_logits(logits: Tensor, rows: RowSampling, flags: SamplingFlags) -> T
     if flags.any_tempered:
         divisor = torch.where(random, rows.temperature, 1.0).to(processed.dtype)
         processed = processed / divisor.unsqueeze(-1)
-    if flags.any_top_k:
-        processed = apply_top_k(processed, torch.where(random, rows.top_k, 0))
-    if flags.any_top_p:
-        processed = apply_top_p(processed, torch.where(random, rows.top_p, 1.0))
+    if flags.any_top_k or flags.any_top_p:
+        top_k = torch.where(random, rows.top_k, 0)
+        processed = filter_logits(processed, top_k, torch.where(random, rows.top_p, 1.0))
     return processed
 
 
 def choose(
-    processed: Tensor, rows: RowSampling, flags: SamplingFlags, noise: NoiseBuffers
+    processed: Tensor, rows: RowSampling, flags: SamplingFlags, noise: VocabularyNoise
 ) -> Tensor:
     """Token id of each row, int64 [R]: argmax of processed logits plus the shared noise.
 
@@ -153,14 +148,14 @@ def choose(
     """
     if not flags.any_random:
         return argmax(processed)
-    chosen = gumbel_argmax(processed, row_keys(rows.seed, rows.position), noise)
+    chosen = noise.of_scores(processed, row_keys(rows.seed, rows.position))
     if flags.any_greedy:
         chosen = torch.where(rows.temperature > 0, chosen, argmax(processed))
     return chosen
 
 
 def choose_with_gap(
-    processed: Tensor, rows: RowSampling, flags: SamplingFlags, noise: NoiseBuffers
+    processed: Tensor, rows: RowSampling, flags: SamplingFlags, noise: VocabularyNoise
 ) -> tuple[Tensor, Tensor]:
     """`choose`, and by how much each winner's perturbed score beats the second, float32 [R].
 
@@ -168,39 +163,11 @@ def choose_with_gap(
     only one token is allowed.
     """
     chosen = choose(processed, rows, flags, noise)
-    scores = processed.clone()
-    keys = row_keys(rows.seed, rows.position)
-    random = rows.temperature > 0
-    for start in range(0, scores.shape[0], noise.rows):
-        part = slice(start, start + noise.rows)
-        shift = noise.exponential((keys[0][part], keys[1][part])).log()
-        scores[part] -= torch.where(random[part].unsqueeze(-1), shift, 0.0)
+    shift = noise.exponential(row_keys(rows.seed, rows.position)).log()
+    scores = processed - torch.where((rows.temperature > 0).unsqueeze(-1), shift, 0.0)
     best = scores.gather(1, chosen.unsqueeze(1))
     rest = scores.scatter(1, chosen.unsqueeze(1), -torch.inf)
     return chosen, (best - rest.amax(dim=1, keepdim=True)).squeeze(1)
-
-
-def gumbel_argmax(scores: Tensor, keys: Keys, noise: NoiseBuffers) -> Tensor:
-    """argmax over v of scores[r, v] - log E[r, v], int64 [R], with E of the rows' keys."""
-    chosen = []
-    for start in range(0, scores.shape[0], noise.rows):
-        part = slice(start, start + noise.rows)
-        shift = noise.exponential((keys[0][part], keys[1][part])).log_()
-        chosen.append(argmax(torch.sub(scores[part], shift, out=_out(shift, scores))))
-    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
-
-
-def race_argmax(weights: Tensor, keys: Keys, noise: NoiseBuffers) -> Tensor:
-    """argmax over v of weights[r, v] / E[r, v], int64 [R]: v with probability ~ its weight.
-
-    Weights are at least 0, one of each row above 0; they need not be normalised.
-    """
-    chosen = []
-    for start in range(0, weights.shape[0], noise.rows):
-        part = slice(start, start + noise.rows)
-        rate = noise.exponential((keys[0][part], keys[1][part]))
-        chosen.append(argmax(torch.div(weights[part], rate, out=_out(rate, weights))))
-    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
 
 
 def argmax(values: Tensor) -> Tensor:
@@ -209,7 +176,3 @@ def argmax(values: Tensor) -> Tensor:
         # numpy's is vectorised, torch's is not: 5 against 100 microseconds for 49,152 values.
         return torch.from_numpy(values.numpy().argmax(axis=-1))
     return values.argmax(dim=-1)
-
-
-def _out(buffer: Tensor, like: Tensor) -> Tensor | None:
-    return buffer if buffer.dtype == like.dtype else None

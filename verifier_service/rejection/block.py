@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from outrider.sparse_q import TOTAL_MASS
-from verifier_service.noise import NoiseBuffers
+from verifier_service.noise import VocabularyNoise
 from verifier_service.rejection import chain
 from verifier_service.rejection.inputs import SparseQ, VerifyInputs, VerifyResult
 from verifier_service.rejection.standard import verify_standard
 
 
-def verify_block(inputs: VerifyInputs, noise: NoiseBuffers) -> VerifyResult:
+def verify_block(inputs: VerifyInputs, noise: VocabularyNoise) -> VerifyResult:
     """Accept the longest prefix whose own test passes."""
     if inputs.q is None or inputs.draft_ids.shape[1] == 0 or not inputs.flags.any_random:
         return verify_standard(inputs, noise)

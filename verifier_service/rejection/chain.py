@@ -7,9 +7,9 @@ from torch import Tensor
 
 from outrider.coupling import Stream
 from outrider.sparse_q import TOTAL_MASS
-from verifier_service.noise import NoiseBuffers, noise_bits, row_keys, token_hash, uniform
+from verifier_service.noise import VocabularyNoise, hashes, row_keys, uniform, words
 from verifier_service.rejection.inputs import SparseQ, VerifyInputs, VerifyResult
-from verifier_service.sampling import argmax, race_argmax
+from verifier_service.sampling import argmax
 
 
 def leading(passed: Tensor, lengths: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def acceptance_uniforms(inputs: VerifyInputs) -> Tensor:
     first = inputs.row_index[:, 0]
     keys = row_keys(inputs.rows.seed[first], inputs.rows.position[first], Stream.ACCEPT)
     offsets = torch.arange(inputs.draft_ids.shape[1], device=first.device)
-    return uniform(noise_bits(keys, token_hash(offsets)))
+    return uniform(words(keys, hashes(offsets)))
 
 
 def one_hot(draft_ids: Tensor) -> SparseQ:
@@ -79,7 +79,7 @@ def residual_weights(p: Tensor, scale: Tensor, q: SparseQ, at: Tensor, lengths: 
     return torch.where(empty, p, weights)
 
 
-def draw(weights: Tensor, inputs: VerifyInputs, at: Tensor, noise: NoiseBuffers) -> Tensor:
+def draw(weights: Tensor, inputs: VerifyInputs, at: Tensor, noise: VocabularyNoise) -> Tensor:
     """A token of each sequence with probability ~ weights [B, V], int64 [B].
 
     Keyed by the token's position `at` places after the round's start: a position's own token is
@@ -87,7 +87,7 @@ def draw(weights: Tensor, inputs: VerifyInputs, at: Tensor, noise: NoiseBuffers)
     """
     first = inputs.row_index[:, 0]
     position = inputs.rows.position[first] + at
-    return race_argmax(weights, row_keys(inputs.rows.seed[first], position, Stream.RESAMPLE), noise)
+    return noise.of_weights(weights, row_keys(inputs.rows.seed[first], position, Stream.RESAMPLE))
 
 
 def greedy_rows(inputs: VerifyInputs) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ def own_token(
     q: SparseQ,
     accepted: Tensor,
     inputs: VerifyInputs,
-    noise: NoiseBuffers,
+    noise: VocabularyNoise,
 ) -> Tensor:
     """The token that ends each sequence's round, int64 [B]: residual, bonus, or argmax."""
     rows = inputs.row_index.gather(1, accepted.unsqueeze(1)).squeeze(1)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from verifier_service.noise import NoiseBuffers
+from verifier_service.noise import VocabularyNoise
 from verifier_service.rejection.chain import emit, leading
 from verifier_service.rejection.inputs import VerifyInputs, VerifyResult
 from verifier_service.sampling import choose
 
 
-def verify_coupled(inputs: VerifyInputs, noise: NoiseBuffers) -> VerifyResult:
+def verify_coupled(inputs: VerifyInputs, noise: VocabularyNoise) -> VerifyResult:
     """Accept the longest prefix of the draft that equals the target's choices."""
     chosen = choose(inputs.logits, inputs.rows, inputs.flags, noise)
     return match(chosen, inputs)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from outrider.sparse_q import TOTAL_MASS
-from verifier_service.noise import NoiseBuffers
+from verifier_service.noise import VocabularyNoise
 from verifier_service.rejection import chain
 from verifier_service.rejection.coupled import match
 from verifier_service.rejection.inputs import VerifyInputs, VerifyResult
 from verifier_service.sampling import argmax
 
 
-def verify_standard(inputs: VerifyInputs, noise: NoiseBuffers) -> VerifyResult:
+def verify_standard(inputs: VerifyInputs, noise: VocabularyNoise) -> VerifyResult:
     """Verify each draft token in turn; stop at the first refusal."""
     if not inputs.flags.any_random:
         return match(argmax(inputs.logits), inputs)

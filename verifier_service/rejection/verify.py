@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verifier_service.messages import RejectionRule
-from verifier_service.noise import NoiseBuffers
+from verifier_service.noise import VocabularyNoise
 from verifier_service.rejection.block import verify_block
 from verifier_service.rejection.coupled import verify_coupled
 from verifier_service.rejection.inputs import VerifyInputs, VerifyResult
@@ -16,7 +16,7 @@ _RULES = {
 }
 
 
-def verify(rule: RejectionRule, inputs: VerifyInputs, noise: NoiseBuffers) -> VerifyResult:
+def verify(rule: RejectionRule, inputs: VerifyInputs, noise: VocabularyNoise) -> VerifyResult:
     """Verify every sequence's draft; plain decoding is the same call with K = 0.
 
     Shapes follow from the inputs' alone and nothing is read back to the host (on CUDA).
