@@ -82,7 +82,10 @@ class Supervisor:
         while not self.stop_requested:
             for child in self._children:
                 self._fail_if_ended(child)
-                self._probe(child)
+            # In order: what starts later is ready only when what it needs is.
+            unready = next((child for child in self._children if not child.ready), None)
+            if unready is not None:
+                self._probe(unready)
             now = time.monotonic()
             on_progress([(c.service.name, now - c.started_at, c.ready) for c in self._children])
             if all(child.ready for child in self._children):

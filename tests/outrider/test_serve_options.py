@@ -1,0 +1,140 @@
+"""Options of `serve`: the command line over the file over the defaults; words for wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outrider.config import DEFAULT_SPECULATION
+from outrider.errors import InputError
+from outrider.serve_options import ServeOptions, merge_options
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str) -> Path:
+        path = tmp_path / "serve.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def refusal(given: dict[str, object], file: Path | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        merge_options(given, file)
+    return str(caught.value)
+
+
+def test_defaults() -> None:
+    options = merge_options({}, None)
+    assert (options.host, options.port, options.log_level) == ("127.0.0.1", 8000, "info")
+    assert options.per_request_spec_decode_metrics == "summary"
+    assert options.speculation() == DEFAULT_SPECULATION
+
+
+def test_command_line_wins_over_the_file(write: Write) -> None:
+    file = write("model: m\nport: 9000\nmax-num-seqs: 8\nno_compile: true\n")
+    options = merge_options({"port": 9001}, file)
+    assert (options.model, options.port, options.max_num_seqs) == ("m", 9001, 8)
+    assert options.no_compile
+
+
+def test_file_takes_a_mapping_or_a_list(write: Write) -> None:
+    file = write("speculative-config:\n  method: ngram\n  num-speculative-tokens: 3\n")
+    (config,) = merge_options({}, file).speculation()
+    assert (config.method, config.num_speculative_tokens) == ("ngram", 3)
+    file = write(
+        "speculative_config:\n- {method: ngram, num_speculative_tokens: 3}\n- method: suffix\n"
+    )
+    assert [c.method for c in merge_options({}, file).speculation()] == ["ngram", "suffix"]
+
+
+def test_escaped_json_in_the_file_shows_the_mapping(write: Write) -> None:
+    file = write("""speculative-config: '{"method": "suffix"}'\n""")
+    text = refusal({}, file)
+    assert "JSON escaped into a string" in text
+    assert text.endswith('speculative-config:\n  method: "suffix"')
+
+
+def test_off_on_the_command_line_overrules_the_file(write: Write) -> None:
+    file = write("speculative-config: {method: suffix}\n")
+    assert merge_options({"no_speculation": True}, file).speculation() == ()
+    both = merge_options({"no_speculation": True, "spec_tokens": 2}, file)
+    with pytest.raises(InputError, match="--no-speculation"):
+        both.speculation()
+
+
+GOOD: dict[str, tuple[object, ...]] = {
+    "port": (1, 65535),
+    "max_model_len": (1, 8192),
+    "max_num_seqs": (1, 256),
+    "max_num_batched_tokens": (1, 8192),
+    "kv_cache_memory_bytes": (1, 1 << 40),
+    "threads": (1, 2),
+    "dtype": ("auto", "float32", "bfloat16"),
+    "device": ("auto", "cpu", "cuda"),
+    "served_model_name": ("x",),
+    "draft_deadline_ms": (0, 2.5, 60_000),
+    "per_request_spec_decode_metrics": ("none", "summary", "detailed"),
+    "log_level": ("debug", "info", "warning", "error"),
+    "no_compile": (True, False),
+    "enable_force_include_usage": (True, False),
+}
+BAD: dict[str, tuple[object, ...]] = {
+    "port": (0, -1, 65536, "8000", True, 1.5),
+    "max_model_len": (0, -5, "many"),
+    "max_num_seqs": (0, 2.5),
+    "max_num_batched_tokens": (0, "512"),
+    "kv_cache_memory_bytes": (0, "1GB"),
+    "threads": (0, -2),
+    "dtype": ("float16", "", 16),
+    "device": ("tpu", "cuda:1"),
+    "served_model_name": ("", 3),
+    "draft_deadline_ms": (-1, 60_001, "10", float("nan")),
+    "per_request_spec_decode_metrics": ("all", True),
+    "log_level": ("INFO", "trace", ""),
+    "no_compile": ("yes", 1),
+    "enable_force_include_usage": ("no",),
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in GOOD.items() for value in values]
+)
+def test_allowed_values(key: str, value: object) -> None:
+    assert getattr(merge_options({key: value}, None), key) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in BAD.items() for value in values]
+)
+def test_wrong_values_name_the_option(key: str, value: object) -> None:
+    text = refusal({key: value})
+    assert text.startswith(f"--{key.replace('_', '-')}: {value!r}: ")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("port: 0\n", "serve.yaml: port: 0: "),
+        ("prot: 8000\n", "unknown option 'prot'; did you mean port?"),
+        ("- 1\n", "must hold options as `name: value` lines"),
+        ("a: [\n", "is not YAML"),
+        ("max-num-seqs: 1\nmax_num_seqs: 2\n", "max_num_seqs is given twice"),
+    ],
+)
+def test_wrong_files(write: Write, content: str, words: str) -> None:
+    text = refusal({}, write(content))
+    assert text.startswith("--config: ")
+    assert words in text
+
+
+def test_missing_and_empty_files(write: Write, tmp_path: Path) -> None:
+    assert "there is no file" in refusal({}, tmp_path / "no.yaml")
+    assert merge_options({}, write("")) == ServeOptions()

@@ -1,0 +1,118 @@
+"""The processes of `serve`: their command lines are ones that the subcommands understand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from outrider.model_folders import Model
+from outrider.serve_options import ServeOptions
+from outrider.serve_plan import plan_services, proposer_names, public_url
+from outrider.supervisor import Service
+
+MODEL = Model(Path("/models/-odd name"), "my-model")
+RUN = Path("/tmp/run")
+
+
+def plan(**options: object) -> dict[str, Service]:
+    return {s.name: s for s in plan_services(ServeOptions(**options), MODEL, RUN)}
+
+
+def option(service: Service, name: str) -> list[str]:
+    return [
+        item.removeprefix(f"{name}=") for item in service.command if item.startswith(f"{name}=")
+    ]
+
+
+def test_default_is_two_proposers_a_verifier_and_a_gateway() -> None:
+    services = plan()
+    assert list(services) == ["ngram", "suffix", "verifier", "gateway"]
+    verifier = services["verifier"]
+    sockets = [f"unix:{services[name].socket}" for name in ("ngram", "suffix")]
+    assert option(verifier, "--proposer") == sockets
+    assert option(verifier, "--num-speculative-tokens") == ["8"]
+    assert option(services["gateway"], "--verifier") == [f"unix:{verifier.socket}"]
+    assert all(s.socket is None or s.socket.parent == RUN for s in services.values())
+
+
+def test_off_starts_no_proposer() -> None:
+    services = plan(no_speculation=True)
+    assert list(services) == ["verifier", "gateway"]
+    assert option(services["verifier"], "--proposer") == []
+    assert option(services["verifier"], "--num-speculative-tokens") == ["0"]
+
+
+def test_the_verifiers_ceiling_is_the_largest() -> None:
+    services = plan(
+        speculative_config=[
+            {"method": "ngram", "num_speculative_tokens": 3, "rejection_sample_method": "block"},
+            {"method": "suffix", "rejection_sample_method": "block"},
+        ]
+    )
+    assert option(services["verifier"], "--num-speculative-tokens") == ["24"]
+    assert option(services["verifier"], "--rejection-sample-method") == ["block"]
+
+
+def test_a_proposer_gets_its_own_config() -> None:
+    services = plan(speculative_config={"method": "ngram", "num_speculative_tokens": 3})
+    (config,) = option(services["ngram"], "--speculative-config")
+    assert json.loads(config)["num_speculative_tokens"] == 3
+
+
+def test_the_same_method_twice_has_two_names() -> None:
+    entry = {"method": "ngram", "num_speculative_tokens": 3}
+    options = ServeOptions(speculative_config=[entry, entry, {"method": "suffix"}])
+    assert proposer_names(options.speculation()) == ["ngram", "ngram-2", "suffix"]
+
+
+def test_a_folder_like_an_option_stays_an_argument() -> None:
+    assert plan()["verifier"].command[-2:] == ("--", str(MODEL.folder))
+
+
+def test_options_reach_their_process() -> None:
+    services = plan(
+        max_model_len=128,
+        threads=2,
+        kv_cache_memory_bytes=1000,
+        no_compile=True,
+        dtype="float32",
+        draft_deadline_ms=2.5,
+        served_model_name="name",
+        host="0.0.0.0",
+        port=9000,
+        per_request_spec_decode_metrics="detailed",
+        enable_force_include_usage=True,
+        log_level="debug",
+    )
+    assert {
+        "--max-model-len=128",
+        "--threads=2",
+        "--kv-cache-memory-bytes=1000",
+        "--no-compile",
+        "--dtype=float32",
+        "--draft-deadline-ms=2.5",
+        "--served-model-name=name",
+    } <= set(services["verifier"].command)
+    assert {
+        "--host=0.0.0.0",
+        "--port=9000",
+        "--per-request-spec-decode-metrics=detailed",
+        "--enable-force-include-usage",
+    } <= set(services["gateway"].command)
+    assert all("--log-level=debug" in service.command for service in services.values())
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("0.0.0.0", "http://127.0.0.1:8000"),
+        ("::", "http://[::1]:8000"),
+        ("::1", "http://[::1]:8000"),
+        ("localhost", "http://localhost:8000"),
+    ],
+)
+def test_the_url_is_one_a_client_can_use(host: str, url: str) -> None:
+    assert public_url(ServeOptions(host=host)) == url
