@@ -65,9 +65,7 @@ class Proposer(ABC):
         """Guess at most `max_draft_tokens` (>= 1) ids that follow the text; changes nothing."""
 
     @abstractmethod
-    def lookahead(
-        self, sequence_id: int, draft: Draft, max_draft_tokens: int
-    ) -> Sequence[Outcome]:
+    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Sequence[Outcome]:
         """At most MAX_OUTCOMES likely ends of a round that verifies `draft`, likeliest first.
 
         `draft` is what `propose` just gave for this text. Changes nothing.

@@ -128,9 +128,7 @@ class NgramProposer(Proposer):
         start = text.match_end
         return Draft(tuple(text.ids[start : start + max_draft_tokens]), text.match_length)
 
-    def lookahead(
-        self, sequence_id: int, draft: Draft, max_draft_tokens: int
-    ) -> Sequence[Outcome]:
+    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Sequence[Outcome]:
         """All accepted and the copy goes on; then rejections where a shorter window disagrees."""
         text = self._texts[sequence_id]
         if not draft.ids:

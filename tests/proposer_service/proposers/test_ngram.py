@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Draft
 from proposer_service.proposers.ngram import NgramProposer
+from tests.proposer_service.properties import PROPERTY
 
 TINY = st.lists(st.integers(0, 2), min_size=1, max_size=30)
 WINDOWS = st.tuples(st.integers(1, 5), st.integers(0, 4)).map(lambda w: (w[0], w[0] + w[1]))
@@ -28,11 +30,13 @@ def opened(ids: list[int], low: int, high: int) -> NgramProposer:
 
 
 @given(TINY, WINDOWS, st.integers(1, 8))
+@PROPERTY
 def test_equals_a_scan_of_the_whole_text(ids: list[int], window: tuple[int, int], k: int) -> None:
     assert opened(ids, *window).propose(7, k) == scan(ids, *window, k)
 
 
 @given(st.lists(TINY, min_size=1, max_size=6), WINDOWS, st.integers(1, 8))
+@PROPERTY
 def test_growing_equals_opening_at_once(
     parts: list[list[int]], window: tuple[int, int], k: int
 ) -> None:
@@ -45,6 +49,7 @@ def test_growing_equals_opening_at_once(
 
 
 @given(TINY, WINDOWS, st.integers(1, 8), st.integers(1, 8))
+@PROPERTY
 def test_lookahead_prepares_what_propose_will_say(
     ids: list[int], window: tuple[int, int], k: int, next_k: int
 ) -> None:

@@ -1,0 +1,320 @@
+"""Suffix decoding: the likeliest path behind the text's last tokens, by how often it occurred.
+
+After SuffixDecoding (Oliaro et al., 2411.04975), with the rules and defaults of vLLM's `suffix`
+method: a tree of this request's prompt and output, a global one of all outputs (per salt); for
+each length m of a tail that occurs, a path of at most m * factor tokens; the path with the highest
+sum of probabilities wins, of equals the longest tail's, and the request's own tree before the
+global one. docs/proposers.md lists where this differs from arctic-inference, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Draft, Outcome, Proposer
+from proposer_service.proposers.output_trie import OutputTrie, Place
+from proposer_service.proposers.text_automaton import ROOT, TextAutomaton
+
+# Draft positions at which look-ahead considers a rejection, and how likely that must be.
+_LOOKAHEAD_POSITIONS = 4
+_LOOKAHEAD_MIN_PROBABILITY = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SuffixOptions:
+    """vLLM's four `suffix_decoding_*` keys.
+
+    `max_tree_depth` bounds tail and draft together, in tokens; `max_cached_requests` is how many
+    requests' outputs the global trees hold in all (0: no global trees); a draft has at most
+    `max_spec_factor` tokens for each token of the tail that it continues, and ends before its
+    probability falls under `min_token_prob`.
+    """
+
+    max_tree_depth: int = 24
+    max_cached_requests: int = 10_000
+    max_spec_factor: float = 1.0
+    min_token_prob: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, valid, allowed in (
+            ("max_tree_depth", self.max_tree_depth >= 1, "at least 1"),
+            ("max_cached_requests", self.max_cached_requests >= 0, "at least 0"),
+            ("max_spec_factor", 0 <= self.max_spec_factor < float("inf"), "a number >= 0"),
+            ("min_token_prob", 0 <= self.min_token_prob <= 1, "in [0, 1]"),
+        ):
+            if not valid:
+                raise ValueError(f"suffix_decoding_{name}={getattr(self, name)}: must be {allowed}")
+
+
+@dataclass(slots=True)
+class _CachedOutput:
+    """One request's place in a global tree; not `held` once it was evicted."""
+
+    key: int
+    trie: OutputTrie
+    number: int
+    salt: str
+    held: bool = True
+
+
+@dataclass(slots=True)
+class _Text:
+    """One sequence. `recent` are its last max_tree_depth ids."""
+
+    automaton: TextAutomaton
+    prompt_length: int
+    salt: str
+    cached: _CachedOutput | None
+    length: int = 0
+    recent: tuple[int, ...] = ()
+
+
+class SuffixProposer(Proposer):
+    """vLLM's `suffix`; one request's output is visible to others of its salt."""
+
+    def __init__(self, options: SuffixOptions | None = None) -> None:
+        self._options = options or SuffixOptions()
+        self._texts: dict[int, _Text] = {}
+        self._tries: dict[str, OutputTrie] = {}
+        # In the order of opening, which is the order of eviction.
+        self._cached: dict[int, _CachedOutput] = {}
+        self._next_cached = 0
+        self._limits: dict[int, _Limits] = {}
+
+    def open(self, sequence_id: int, ids: Sequence[int], prompt_length: int, salt: str) -> None:
+        cached = self._new_cached(salt) if self._options.max_cached_requests else None
+        automaton = TextAutomaton(self._options.max_tree_depth)
+        self._texts[sequence_id] = _Text(automaton, prompt_length, salt, cached)
+        self.extend(sequence_id, ids)
+
+    def extend(self, sequence_id: int, ids: Sequence[int]) -> None:
+        text = self._texts[sequence_id]
+        before = text.length
+        text.automaton.extend(ids)
+        text.length += len(ids)
+        text.recent = (*text.recent, *ids)[-self._options.max_tree_depth :]
+        cached = text.cached
+        if cached is not None and cached.held:
+            output = ids[max(0, text.prompt_length - before) :]
+            if output:
+                cached.trie.extend(cached.number, output)
+
+    def propose(self, sequence_id: int, max_draft_tokens: int) -> Draft:
+        text = self._texts[sequence_id]
+        automaton = text.automaton
+        return self._best(text, (), automaton.tail, automaton.tail_length, max_draft_tokens)
+
+    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Sequence[Outcome]:
+        """All accepted and the likeliest next token; rejections in favour of a runner-up.
+
+        Runners-up come from the request's own text. Counts are those of now, so a draft may
+        differ a little from what `propose` says once the outcome is committed.
+        """
+        text = self._texts[sequence_id]
+        ends = self._likely_ends(text, draft)
+        ends.sort(key=lambda end: -end[0])
+        outcomes = []
+        for _, ids in ends[:MAX_OUTCOMES]:
+            next_draft = self._draft_after(text, ids, max_draft_tokens)
+            if next_draft.ids:
+                outcomes.append(Outcome(ids, next_draft))
+        return outcomes
+
+    def close(self, sequence_id: int, finished: bool) -> None:
+        cached = self._texts.pop(sequence_id).cached
+        if cached is None or not cached.held:
+            return
+        if finished:
+            cached.trie.finish(cached.number)
+        else:
+            self._evict(cached)
+
+    def _new_cached(self, salt: str) -> _CachedOutput:
+        while len(self._cached) >= self._options.max_cached_requests:
+            self._evict(next(iter(self._cached.values())))
+        trie = self._tries.get(salt)
+        if trie is None:
+            trie = self._tries[salt] = OutputTrie(self._options.max_tree_depth)
+        cached = _CachedOutput(self._next_cached, trie, trie.add(), salt)
+        self._cached[self._next_cached] = cached
+        self._next_cached += 1
+        return cached
+
+    def _evict(self, cached: _CachedOutput) -> None:
+        cached.held = False
+        del self._cached[cached.key]
+        cached.trie.remove(cached.number)
+        if not len(cached.trie):
+            del self._tries[cached.salt]
+
+    def _best(
+        self, text: _Text, extra: tuple[int, ...], state: int, length: int, max_draft_tokens: int
+    ) -> Draft:
+        """The draft behind text + `extra`, whose tail of `length` ids is at `state`."""
+        depth = self._options.max_tree_depth
+        limits = self._limits.get(max_draft_tokens)
+        if limits is None:
+            limits = self._limits[max_draft_tokens] = _Limits(self._options, max_draft_tokens)
+        recent = (*text.recent, *extra)[-depth:] if extra else text.recent
+        # `extra` did not happen yet, so the automaton has not counted this tail itself.
+        draft, score = self._best_local(
+            text.automaton, state, min(length, len(recent) - 1), limits, 1 if extra else 0
+        )
+        trie = self._tries.get(text.salt)
+        if trie is None:
+            return draft
+        output_length = text.length + len(extra) - text.prompt_length
+        if text.cached is None or not text.cached.held:
+            output_length = 0
+        other = self._best_global(trie, recent, output_length, limits, score)
+        return draft if other is None else other
+
+    def _best_local(
+        self, automaton: TextAutomaton, state: int, length: int, limits: _Limits, unseen: int
+    ) -> tuple[Draft, float]:
+        best: tuple[list[int], list[float]] = ([], [])
+        best_score = 0.0
+        match_length = 0
+        while state != ROOT:
+            shorter = automaton.longest[automaton.link[state]]
+            # All tails of one state go on in the same way: the one that may draft most does best.
+            allowed = limits.by_length[shorter + 1 : length + 1]
+            if allowed and max(allowed) > best_score:
+                ids, probabilities = automaton.likeliest_path(
+                    state, max(allowed), self._options.min_token_prob, unseen
+                )
+                score = sum(probabilities)
+                if score > best_score:
+                    best = (ids, probabilities)
+                    best_score = score
+                    match_length = length
+                    while limits.by_length[match_length] < len(ids):
+                        match_length -= 1
+            state = automaton.link[state]
+            length = min(length, shorter)
+        if not best[0]:
+            return NO_DRAFT, 0.0
+        return Draft(tuple(best[0]), match_length, tuple(best[1])), best_score
+
+    def _best_global(
+        self,
+        trie: OutputTrie,
+        recent: tuple[int, ...],
+        output_length: int,
+        limits: _Limits,
+        score_to_beat: float,
+    ) -> Draft | None:
+        size = len(recent)
+        places = _known_tails(trie, recent, *limits.lengths_above(score_to_beat, size - 1))
+        if not places:
+            return None
+        by_length = limits.by_length
+        min_probability = self._options.min_token_prob
+        best: tuple[list[int], list[float]] | None = None
+        best_score = score_to_beat
+        match_length = 0
+        for length in limits.orders[max(places)]:
+            limit = by_length[length]
+            if limit < best_score:
+                break
+            place = places.get(length) or trie.find(recent, size - length)
+            if place is None:
+                continue
+            # The tail itself lies in the output, but its window is not complete.
+            unseen = 1 if length <= output_length else 0
+            path = trie.likeliest_path(place, length, limit, min_probability, unseen)
+            score = sum(path[1])
+            if score > best_score or (best and score == best_score and length > match_length):
+                best = path
+                best_score = score
+                match_length = length
+        if best is None:
+            return None
+        return Draft(tuple(best[0]), match_length, tuple(best[1]))
+
+    def _draft_after(self, text: _Text, extra: tuple[int, ...], max_draft_tokens: int) -> Draft:
+        automaton = text.automaton
+        state, length = automaton.follow(automaton.tail, automaton.tail_length, extra)
+        return self._best(text, extra, state, length, max_draft_tokens)
+
+    def _likely_ends(self, text: _Text, draft: Draft) -> list[tuple[float, tuple[int, ...]]]:
+        """(probability, ids) of ends of a round that verifies `draft`."""
+        if not draft.ids:
+            return []
+        ends = []
+        guess = self._draft_after(text, draft.ids, 1)
+        if guess.ids:
+            ends.append((draft.confidences[-1] * guess.confidences[0], draft.ids + guess.ids))
+        automaton = text.automaton
+        state, length = automaton.tail, automaton.tail_length
+        reached = 1.0
+        for kept in range(min(len(draft.ids), _LOOKAHEAD_POSITIONS)):
+            refused = draft.ids[kept]
+            runner_up = automaton.runner_up(state, refused)
+            if runner_up is not None:
+                token, share = runner_up
+                if reached * share >= _LOOKAHEAD_MIN_PROBABILITY:
+                    ends.append((reached * share, (*draft.ids[:kept], token)))
+            state, length = automaton.follow(state, length, (refused,))
+            reached = draft.confidences[kept]
+        return ends
+
+
+def _known_tails(
+    trie: OutputTrie, recent: tuple[int, ...], first: int, last: int
+) -> dict[int, Place]:
+    """Where tails of `recent` end in the trie, by length; the longest one that occurs among them.
+
+    Only lengths from `first` to `last` count. A tail occurs only where all shorter ones do.
+    """
+    places: dict[int, Place] = {}
+    size = len(recent)
+    known, unknown = first - 1, last + 1
+    # Of all texts about a third match two tokens or fewer, a third three or four.
+    step = 3
+    while known + 1 < unknown:
+        probe = min(known + step, last) if step else (known + unknown) // 2
+        place = trie.find(recent, size - probe)
+        if place is None:
+            unknown = probe
+            step = 0
+        else:
+            places[probe] = place
+            known = probe
+            step *= 2
+    return places
+
+
+class _Limits:
+    """How many tokens a tail of each length may draft when `max_draft_tokens` are wanted.
+
+    `by_length[n]` is the limit of a tail of n tokens; `orders[n]` are the lengths up to n by
+    falling limit, of equals the longer first.
+    """
+
+    __slots__ = ("_spans", "by_length", "orders")
+
+    def __init__(self, options: SuffixOptions, max_draft_tokens: int) -> None:
+        depth = options.max_tree_depth
+        # The rounding error of length * factor must not cost a token.
+        self.by_length = [0] + [
+            min(max_draft_tokens, int(length * options.max_spec_factor + 1e-6), depth - length)
+            for length in range(1, depth)
+        ]
+        order = sorted(range(1, depth), key=lambda length: (-self.by_length[length], -length))
+        self.orders = [[n for n in order if n <= longest] for longest in range(depth)]
+        self._spans = []
+        for least in range(1, max(self.by_length) + 1):
+            lengths = [n for n in range(1, depth) if self.by_length[n] >= least]
+            self._spans.append((lengths[0], lengths[-1]))
+
+    def lengths_above(self, score: float, longest: int) -> tuple[int, int]:
+        """First and last of the lengths up to `longest` whose limit is above `score`.
+
+        The last is below the first where there are none.
+        """
+        if score >= len(self._spans):
+            return 1, 0
+        first, last = self._spans[int(score)]
+        return first, min(last, longest)
