@@ -63,7 +63,8 @@ def pull_with_progress(store: ModelStore, name: str) -> Path:
         try:
             return store.pull(name, report, waiting)
         finally:
-            progress.stop()
+            if tasks:
+                progress.stop()
 
 
 @app.command()
