@@ -31,7 +31,6 @@ class AccessRecord:
 
     arrived: float = field(default_factory=time.monotonic)
     status: int = 0
-    started: bool = False
     request_id: str = "-"
     model: str = "-"
     prompt_tokens: int = 0
@@ -62,7 +61,6 @@ class AccessMiddleware:
 
         async def noting_send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                record.started = True
                 record.status = message["status"]
             await send(message)
 
@@ -73,8 +71,6 @@ class AccessMiddleware:
         except Exception:
             logger.exception("%s %s failed", scope["method"], scope["path"])
             record.status = 500
-            if not record.started:
-                await failed()(scope, receive, noting_send)
         finally:
             self._log(scope, record)
 

@@ -20,7 +20,7 @@ from gateway import sse
 from gateway.access import CLIENT_GONE_STATUS, record_of
 from gateway.body import ClientGoneError
 from gateway.errors import ApiError, unavailable
-from gateway.generation import Event, Generation
+from gateway.generation import Choice, Event, EventKind, Generation
 from gateway.settings import SpecDecodeMetrics
 from gateway.shapes import Envelope, Shape
 from gateway.usage import metrics, running_usage, usage, without_nulls
@@ -116,10 +116,6 @@ class GenerationResponse(Response):
         )
         self._streaming = True
         envelope = self._envelope()
-        for choice in self._generation.choices:
-            first = self._shape.first(envelope, choice)
-            if first is not None:
-                await self._send_chunk(send, self._with_running_usage(first, choice))
         async for event in self._generation.events():
             chunk = self._chunk(envelope, event)
             if chunk is not None:
@@ -128,13 +124,15 @@ class GenerationResponse(Response):
             await self._send_chunk(send, self._usage_chunk(envelope))
 
     def _chunk(self, envelope: Envelope, event: Event) -> dict[str, Any] | None:
+        if event.kind is EventKind.BEGAN:
+            return self._shape.first(envelope, event.choice)
         if event.delta is None:
             return self._shape.last(envelope, event.choice)
         if not event.delta.text and not (self._shape.with_ids and event.delta.token_ids):
             return None
         return self._shape.delta(envelope, event.choice, event.delta)
 
-    def _with_running_usage(self, chunk: dict[str, Any], choice: Any) -> dict[str, Any]:
+    def _with_running_usage(self, chunk: dict[str, Any], choice: Choice) -> dict[str, Any]:
         if self._options.continuous_usage:
             chunk["usage"] = running_usage(choice)
         return chunk

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gateway.access import AccessMiddleware
+from gateway.access import AccessMiddleware, failed
 from gateway.catalog import Catalog
 from gateway.errors import ApiError
 from gateway.generations import Generations
@@ -46,7 +46,11 @@ def build_app(settings: GatewaySettings, pool: VerifierPool, stopping: asyncio.E
     ]
     app = Starlette(
         routes=routes,
-        exception_handlers={HTTPException: _http_error, ApiError: _api_error},
+        exception_handlers={
+            HTTPException: _http_error,
+            ApiError: _api_error,
+            Exception: _bug,
+        },
     )
     app.router.redirect_slashes = False
     return AccessMiddleware(app, metrics, frozenset(route.path for route in routes))
@@ -69,6 +73,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return _respond(error)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    # Starlette raises it again behind this answer; the access middleware logs it.
+    return failed()
 
 
 def _respond(error: ApiError) -> JSONResponse:

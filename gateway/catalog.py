@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from gateway.body import read_json_object
 from gateway.calls import tokenize_request
-from gateway.errors import ApiError
+from gateway.errors import ApiError, bad_request
 from gateway.landing import landing_page
 from gateway.metrics import GatewayMetrics
 from gateway.requests import DetokenizeBody, parse, parse_tokenize
@@ -35,7 +35,7 @@ class Catalog:
         self._created = int(time.time())
 
     async def landing(self, request: Request) -> HTMLResponse:
-        serving = [info.model for _, info in await self._pool.refresh()]
+        serving = [info.model for info in await self._pool.serving()]
         headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return HTMLResponse(
             landing_page(str(request.base_url).rstrip("/"), serving, __version__), headers=headers
@@ -52,7 +52,7 @@ class Catalog:
         raise ApiError(404, f"model: {wanted!r} is not served here", param="model")
 
     async def health(self, request: Request) -> JSONResponse:
-        if not await self._pool.refresh():
+        if not await self._pool.serving():
             raise self._pool.nobody_serves()
         return JSONResponse(
             {
@@ -71,8 +71,8 @@ class Catalog:
         return JSONResponse({"server_load": self._metrics.server_load})
 
     async def metrics(self, request: Request) -> Response:
-        serving = await self._pool.refresh()
-        text = self._metrics.exposition(self._pool.verifiers, serving)
+        answered = await self._pool.refresh()
+        text = self._metrics.exposition(self._pool.verifiers, answered)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def tokenize(self, request: Request) -> JSONResponse:
@@ -94,12 +94,14 @@ class Catalog:
     async def detokenize(self, request: Request) -> JSONResponse:
         body = parse(DetokenizeBody, await self._body(request))
         model = await self._pool.resolve(body.model)
-        answer = await self._pool.detokenize(
-            model,
-            # Every id that was asked about is shown, as vLLM does.
-            pb.DetokenizeRequest(token_ids=body.tokens, skip_special_tokens=False),
-            self._settings.request_timeout_s,
-        )
+        # Every id that was asked about is shown, as vLLM does.
+        asked = pb.DetokenizeRequest(token_ids=body.tokens, skip_special_tokens=False)
+        try:
+            answer = await self._pool.detokenize(model, asked, self._settings.request_timeout_s)
+        except ApiError as error:
+            if error.param != "token_ids":
+                raise
+            raise bad_request(error.message.replace("token_ids", "tokens", 1), "tokens") from None
         return JSONResponse({"prompt": answer.text})
 
     async def _body(self, request: Request) -> dict[str, Any]:
@@ -108,7 +110,7 @@ class Catalog:
         )
 
     async def _models(self) -> list[dict[str, Any]]:
-        infos = {info.model: info for _, info in await self._pool.refresh()}
+        infos = {info.model: info for info in await self._pool.serving()}
         if not infos:
             raise self._pool.nobody_serves()
         return [

@@ -9,6 +9,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
 
 from speculation.v1 import types_pb2
 from speculation.v1 import verifier_pb2 as pb
@@ -19,8 +21,11 @@ from gateway.metrics import GatewayMetrics
 from gateway.routing import VerifierPool
 from gateway.verifier import GenerateStream
 
-# Messages kept for a client that reads slower than the verifier writes; beyond, it must wait.
-_BUFFERED_MESSAGES = 64
+# Events kept for a client that reads slower than the verifier writes; beyond, it must wait.
+_BUFFERED_EVENTS: Final = 64
+
+# How long a stream waits for its other choices once the first one has begun.
+STRAGGLERS_S: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -62,12 +67,19 @@ class Choice:
         return None if token_id in self.eos_token_ids and token_id not in asked else token_id
 
 
+class EventKind(Enum):
+    BEGAN = "began"
+    DELTA = "delta"
+    FINISHED = "finished"
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something a choice said: a delta, or that it is finished where `delta` is None."""
+    """Something a choice said; `delta` is set for kind DELTA."""
 
     choice: Choice
-    delta: pb.Delta | None
+    kind: EventKind
+    delta: pb.Delta | None = None
 
 
 class Generation:
@@ -91,44 +103,42 @@ class Generation:
         self._metrics = metrics
         self._deadline = arrived + timeout_s
         self._arrived = arrived
-        self._streams: list[GenerateStream] = []
+        self._openings: list[asyncio.Task[GenerateStream]] = []
         self._pumps: list[asyncio.Task[None]] = []
         self._counted: set[int] = set()
-        self._begun = False
 
     async def begin(self) -> None:
-        """Start all calls and wait until each was taken. Raises ApiError: nothing was generated."""
+        """Start all calls and wait until they are taken. Raises ApiError of one that is refused.
+
+        A verifier takes a call when it has a first token for it. Where it is full, the rest of
+        many calls may come much later; those are not waited for, and may be refused in `events`.
+        """
         self._metrics.begin_request()
-        self._begun = True
-        tasks = [asyncio.create_task(self._start(choice)) for choice in self.choices]
-        try:
-            self._streams = await asyncio.gather(*tasks)
-        except BaseException as error:
-            for task in tasks:
-                task.cancel()
-            for started in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(started, GenerateStream):
-                    started.close()
-            self._count_rest("error" if isinstance(error, Exception) else "abort")
-            raise
+        self._openings = [asyncio.create_task(self._start(choice)) for choice in self.choices]
+        _, waiting = await asyncio.wait(self._openings, return_when=asyncio.FIRST_COMPLETED)
+        if waiting and not any(_failed(opening) for opening in self._openings):
+            await asyncio.wait(waiting, timeout=STRAGGLERS_S, return_when=asyncio.FIRST_EXCEPTION)
+        for opening in sorted(self._openings, key=_failed, reverse=True):
+            if opening.done():
+                opening.result()
 
     async def events(self) -> AsyncIterator[Event]:
         """What the choices say, each in its order. Raises ApiError; the rest is then cancelled."""
-        if len(self._streams) == 1:
-            async for event in self._listen(self.choices[0], self._streams[0]):
+        if len(self.choices) == 1:
+            async for event in self._listen(self.choices[0], self._openings[0]):
                 yield event
             return
-        queue: asyncio.Queue[Event | BaseException] = asyncio.Queue(_BUFFERED_MESSAGES)
+        queue: asyncio.Queue[Event | Exception] = asyncio.Queue(_BUFFERED_EVENTS)
         self._pumps = [
-            asyncio.create_task(self._pump(choice, stream, queue))
-            for choice, stream in zip(self.choices, self._streams, strict=True)
+            asyncio.create_task(self._pump(choice, opening, queue))
+            for choice, opening in zip(self.choices, self._openings, strict=True)
         ]
         running = len(self._pumps)
         while running:
             item = await queue.get()
-            if isinstance(item, BaseException):
+            if isinstance(item, Exception):
                 raise item
-            running -= item.delta is None
+            running -= item.kind is EventKind.FINISHED
             yield item
 
     async def collect_all(self) -> None:
@@ -140,15 +150,17 @@ class Generation:
                 event.choice.token_ids.extend(event.delta.token_ids)
 
     async def close(self, failed: bool = False) -> None:
-        """Cancel what still runs; it counts as failed or as aborted."""
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-        for stream in self._streams:
-            stream.close()
-        self._count_rest("error" if failed else "abort")
-        if self._begun:
-            self._begun = False
+        """Cancel what still runs; it counts as failed or as aborted. Idempotent."""
+        for task in (*self._pumps, *self._openings):
+            task.cancel()
+        await asyncio.gather(*self._pumps, *self._openings, return_exceptions=True)
+        for opening in self._openings:
+            if not opening.cancelled() and opening.exception() is None:
+                opening.result().close()
+        for choice in self.choices:
+            self._count(choice, "error" if failed else "abort")
+        if self._openings:
+            self._openings = []
             self._metrics.end_request()
 
     async def _start(self, choice: Choice) -> GenerateStream:
@@ -163,15 +175,22 @@ class Generation:
         return stream
 
     async def _pump(
-        self, choice: Choice, stream: GenerateStream, queue: asyncio.Queue[Event | BaseException]
+        self,
+        choice: Choice,
+        opening: asyncio.Task[GenerateStream],
+        queue: asyncio.Queue[Event | Exception],
     ) -> None:
         try:
-            async for event in self._listen(choice, stream):
+            async for event in self._listen(choice, opening):
                 await queue.put(event)
         except Exception as error:
             await queue.put(error)
 
-    async def _listen(self, choice: Choice, stream: GenerateStream) -> AsyncIterator[Event]:
+    async def _listen(
+        self, choice: Choice, opening: asyncio.Task[GenerateStream]
+    ) -> AsyncIterator[Event]:
+        stream = await opening
+        yield Event(choice, EventKind.BEGAN)
         while True:
             message = await stream.next()
             if message is None:
@@ -183,11 +202,11 @@ class Generation:
                 if choice.completion_tokens == 0 and message.delta.token_ids:
                     self._metrics.first_token(self._model(choice), self._arrived)
                 choice.completion_tokens += len(message.delta.token_ids)
-                yield Event(choice, message.delta)
+                yield Event(choice, EventKind.DELTA, message.delta)
             elif kind == "finished":
                 self._finish(choice, message.finished)
                 stream.close()
-                yield Event(choice, None)
+                yield Event(choice, EventKind.FINISHED)
                 return
 
     def _finish(self, choice: Choice, finished: pb.Finished) -> None:
@@ -201,10 +220,6 @@ class Generation:
         choice.completion_tokens = finished.completion_tokens
         self._count(choice, choice.finish_reason or "stop")
 
-    def _count_rest(self, reason: str) -> None:
-        for choice in self.choices:
-            self._count(choice, reason)
-
     def _count(self, choice: Choice, reason: str) -> None:
         if choice.call.index not in self._counted:
             self._counted.add(choice.call.index)
@@ -212,3 +227,7 @@ class Generation:
 
     def _model(self, choice: Choice) -> str:
         return choice.call.request.model
+
+
+def _failed(opening: asyncio.Task[GenerateStream]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)

@@ -75,11 +75,11 @@ class GatewayMetrics:
     def exposition(
         self,
         verifiers: Sequence[Verifier],
-        serving: Sequence[tuple[Verifier, pb.GetInfoResponse]],
+        answered: Sequence[tuple[Verifier, pb.GetInfoResponse]],
     ) -> bytes:
         """Prometheus text: this gateway's metrics, then those of the verifiers that answered."""
         snapshot = CollectorRegistry(auto_describe=False)
-        snapshot.register(VerifierSnapshot(verifiers, serving))
+        snapshot.register(VerifierSnapshot(verifiers, answered))
         return generate_latest(self.registry) + generate_latest(snapshot)
 
 
@@ -89,10 +89,10 @@ class VerifierSnapshot(Collector):
     def __init__(
         self,
         verifiers: Sequence[Verifier],
-        serving: Sequence[tuple[Verifier, pb.GetInfoResponse]],
+        answered: Sequence[tuple[Verifier, pb.GetInfoResponse]],
     ) -> None:
         self._verifiers = verifiers
-        self._infos = [((info.model, str(v.index)), info) for v, info in serving]
+        self._infos = [((info.model, str(v.index)), info) for v, info in answered]
 
     def collect(self) -> Iterator[Metric]:
         yield self._up()
@@ -106,10 +106,8 @@ class VerifierSnapshot(Collector):
             "1 while the verifier serves.",
             labels=["engine", "address"],
         )
-        served = {engine for (_, engine), _ in self._infos}
         for verifier in self._verifiers:
-            engine = str(verifier.index)
-            up.add_metric([engine, verifier.address], float(engine in served))
+            up.add_metric([str(verifier.index), verifier.address], float(not verifier.problem))
         return up
 
     def _speculation(self) -> Iterator[Metric]:

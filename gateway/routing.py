@@ -48,9 +48,13 @@ class VerifierPool:
             await verifier.close()
 
     async def refresh(self) -> list[tuple[Verifier, pb.GetInfoResponse]]:
-        """Ask every verifier for its state now; those that serve, with their answers."""
+        """Ask every verifier for its state now; those that answered, with their answers."""
         infos = await asyncio.gather(*(v.refresh(self._connect_timeout_s) for v in self.verifiers))
         return [(v, i) for v, i in zip(self.verifiers, infos, strict=True) if i is not None]
+
+    async def serving(self) -> list[pb.GetInfoResponse]:
+        """Ask every verifier for its state now; the answers of those that serve."""
+        return [info for verifier, info in await self.refresh() if not verifier.problem]
 
     async def generate(
         self, request: pb.GenerateRequest, timeout_s: float

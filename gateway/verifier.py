@@ -29,6 +29,10 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
     # A verifier is never behind a web proxy, whatever the environment says.
     ("grpc.enable_http_proxy", 0),
+    # Finds out about hosts that vanished; verifiers allow a ping every 5 s.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.max_send_message_length", 64 * 1024 * 1024),
 )
@@ -52,9 +56,9 @@ class Verifier:
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
     async def refresh(self, timeout_s: float) -> pb.GetInfoResponse | None:
-        """Ask for state and health; None (and `problem` set) when it does not serve."""
+        """Ask for state and health; sets `problem`. None when there is no answer."""
         try:
-            info, health = await asyncio.gather(
+            answer, serves = await asyncio.gather(
                 self._stub.GetInfo(pb.GetInfoRequest(), timeout=timeout_s, wait_for_ready=True),
                 self._check_health(timeout_s),
             )
@@ -64,9 +68,10 @@ class Verifier:
             else:
                 self._note(error.details() or error.code().name)
             return None
+        info: pb.GetInfoResponse = answer
         self.info = info
-        self._note("" if health else "it reports that it does not serve")
-        return info if health else None
+        self._note("" if serves else "it reports that it does not serve")
+        return info
 
     async def connect(self, timeout_s: float) -> None:
         """Wait until the channel is up. Raises ApiError 503."""

@@ -39,6 +39,8 @@ class Answer:
     fail_after: int = 0
     # Rounds after which the answer stops until the client goes away.
     hang_after: int | None = None
+    # Wait for `release` before anything is sent.
+    start_late: bool = False
     # Rounds after which it waits for `release`.
     wait_after: int | None = None
     # End the stream without `finished`.
@@ -100,6 +102,9 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     async def _answer(
         self, request: pb.GenerateRequest, answer: Answer, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.GenerateResponse]:
+        if answer.start_late:
+            self.reached.set()
+            await self.release.wait()
         prompt = prompt_ids(request)
         self.prompt_tokens += len(prompt)
         yield pb.GenerateResponse(

@@ -199,10 +199,36 @@ async def test_one_bad_prompt_of_several_refuses_the_request(
     http: httpx.AsyncClient, verifier: FakeVerifier
 ) -> None:
     bad = Answer(status=grpc.StatusCode.INVALID_ARGUMENT, message="prompt: too long")
-    verifier.script = lambda request: bad if request.text == "bad" else Answer(hang_after=1)
+    verifier.script = lambda request: bad if request.text == "bad" else Answer(start_late=True)
     response = await http.post("/v1/completions", json={**COMPLETION, "prompt": ["ok", "bad"]})
     assert response.status_code == 400
     await asyncio.wait_for(verifier.cancelled.wait(), 10)
+
+
+async def test_choices_that_start_late_do_not_hold_back_the_others(
+    client: openai.AsyncOpenAI, verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.generation.STRAGGLERS_S", 0.0)
+    verifier.script = lambda request: Answer(start_late=request.text == "late")
+    stream = await client.completions.create(model=MODEL, prompt=["now", "late"], stream=True)
+    texts, finished = ["", ""], []
+    async for chunk in stream:
+        (choice,) = chunk.choices
+        texts[choice.index] += choice.text
+        if choice.finish_reason:
+            finished.append(choice.index)
+            # Only now may the second one begin.
+            verifier.release.set()
+    assert texts == ["Hello!", "Hello!"]
+    assert finished == [0, 1]
+
+
+async def test_each_choice_of_a_chat_begins_with_the_role(http: httpx.AsyncClient) -> None:
+    chunks = await events(http, "/v1/chat/completions", {**CHAT, "n": 3})
+    for index in range(3):
+        own = [c["choices"][0] for c in chunks if c["choices"][0]["index"] == index]
+        assert own[0]["delta"] == {"role": "assistant", "content": ""}
+        assert own[-1]["finish_reason"] == "stop"
 
 
 @pytest.mark.parametrize(
