@@ -7,7 +7,7 @@ scrape: every request is in them, cancelled ones and those of other gateways too
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -146,6 +146,12 @@ class VerifierSnapshot(Collector):
             "accepted",
             ((labels, s.acceptance_histogram) for labels, s in stats),
         )
+        yield _by_word(
+            "outrider:rounds_without_drafts",
+            "Rounds that verified no draft token, by the reason.",
+            "off_reason",
+            ((labels, i.off_rounds) for labels, i in speculating),
+        )
         state = GaugeMetricFamily(
             "outrider:speculation_on",
             "1 while the controller speculates; the label says why not.",
@@ -167,6 +173,12 @@ class VerifierSnapshot(Collector):
             "vllm:generation_tokens",
             "Tokens that were generated and emitted.",
             ((labels, i.generation_tokens_total) for labels, i in self._infos),
+        )
+        yield _by_word(
+            "outrider:verifier_requests",
+            "Generations that ended at the verifier, by how; of all its clients.",
+            "finished_reason",
+            ((labels, i.finished_requests) for labels, i in self._infos),
         )
         for name, help_text, field in (
             ("vllm:num_requests_running", "Requests being decoded.", "running_requests"),
@@ -226,4 +238,14 @@ def _by_number(
     for labels, numbers in values:
         for number, value in enumerate(numbers):
             family.add_metric([*labels, str(number)], value)
+    return family
+
+
+def _by_word(
+    name: str, help_text: str, label: str, values: Iterable[tuple[_Labels, Mapping[str, int]]]
+) -> Metric:
+    family = CounterMetricFamily(name, help_text, labels=["model_name", "engine", label])
+    for labels, words in values:
+        for word, value in sorted(words.items()):
+            family.add_metric([*labels, word], value)
     return family

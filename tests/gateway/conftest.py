@@ -65,7 +65,9 @@ async def gateway(verifier: FakeVerifier, start_gateway: StartGateway) -> Runnin
 
 @pytest.fixture
 async def http(gateway: RunningGateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=gateway.url, timeout=30, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=gateway.url, timeout=30, trust_env=False, verify=False
+    ) as client:
         yield client
 
 
@@ -81,5 +83,5 @@ def client_of(gateway: RunningGateway) -> openai.AsyncOpenAI:
         api_key="none",
         max_retries=0,
         timeout=30,
-        http_client=openai.DefaultAsyncHttpxClient(trust_env=False),
+        http_client=openai.DefaultAsyncHttpxClient(trust_env=False, verify=False),
     )

@@ -186,6 +186,8 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             prompt_tokens_total=self.prompt_tokens,
             generation_tokens_total=self.generation_tokens,
             speculation_state="off: drafts do not pay",
+            off_rounds={"no draft arrived": 7},
+            finished_requests={"stop": 5},
         )
 
 

@@ -58,6 +58,9 @@ async def test_own_metrics(http: httpx.AsyncClient, verifier: FakeVerifier) -> N
     assert at(samples, "vllm:generation_tokens_total") == 6
     off = {"off_reason": "drafts do not pay"}
     assert at(samples, "outrider:speculation_on", **off) == 0
+    without = "outrider:rounds_without_drafts_total"
+    assert at(samples, without, off_reason="no draft arrived") == 7
+    assert at(samples, "outrider:verifier_requests_total", finished_reason="stop") == 5
     ngram = {"proposer": "ngram"}
     assert at(samples, "outrider:proposer_connected", **ngram) == 1
     assert at(samples, "outrider:proposer_draft_blocks_total", **ngram) == 3
@@ -151,7 +154,7 @@ async def test_two_gateways_show_the_same_totals(
     http: httpx.AsyncClient, verifier: FakeVerifier, start_gateway: StartGateway
 ) -> None:
     other = await start_gateway(verifier.address)
-    async with httpx.AsyncClient(base_url=other.url, trust_env=False) as second:
+    async with httpx.AsyncClient(base_url=other.url, trust_env=False, verify=False) as second:
         await http.post("/v1/completions", json={"prompt": "abc"})
         await second.post("/v1/completions", json={"prompt": "abc"})
         for one in (http, second):

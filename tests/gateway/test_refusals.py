@@ -47,7 +47,7 @@ async def test_refusals_are_answered_over_http(
 
 async def test_too_many_choices(verifier: FakeVerifier, start_gateway: StartGateway) -> None:
     gateway = await start_gateway(verifier.address, max_choices=5)
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         body = {**COMPLETION, "prompt": ["a", "b"], "n": 3}
         response = await http.post("/v1/completions", json=body)
         assert "at most 5" in assert_refused(response, 400, "prompt")

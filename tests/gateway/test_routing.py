@@ -30,7 +30,7 @@ async def second(socket_dir: Path) -> AsyncIterator[FakeVerifier]:
 
 
 def http_of(gateway: RunningGateway) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=gateway.url, timeout=30, trust_env=False)
+    return httpx.AsyncClient(base_url=gateway.url, timeout=30, trust_env=False, verify=False)
 
 
 async def health_becomes(http: httpx.AsyncClient, status: int) -> httpx.Response:

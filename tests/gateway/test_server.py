@@ -72,14 +72,14 @@ async def test_stop_lets_running_requests_finish(
 ) -> None:
     gateway = await start_gateway(verifier.address, drain_timeout_s=20.0)
     verifier.script = lambda request: Answer(wait_after=1)
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         running = asyncio.create_task(http.post("/v1/completions", json={"prompt": "x"}))
         await asyncio.wait_for(verifier.reached.wait(), 10)
         stopping = asyncio.create_task(gateway.stop())
         async with asyncio.timeout(10):
             while True:
                 try:
-                    async with httpx.AsyncClient(trust_env=False) as other:
+                    async with httpx.AsyncClient(trust_env=False, verify=False) as other:
                         await other.get(gateway.url + "/version")
                 except httpx.ConnectError:
                     break
@@ -94,7 +94,7 @@ async def test_stop_tells_streams_that_outlast_the_drain(
 ) -> None:
     gateway = await start_gateway(verifier.address, drain_timeout_s=0.1)
     verifier.script = lambda request: Answer(hang_after=1)
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         body = {"prompt": "x", "stream": True}
         async with http.stream("POST", "/v1/completions", json=body) as response:
             stopping = asyncio.create_task(gateway.stop())
@@ -128,7 +128,7 @@ async def test_signals_end_the_process_cleanly(socket_dir: Path, number: signal.
                 assert line, log
                 log += line.decode()
             assert f"http://127.0.0.1:{port}" in log
-            async with httpx.AsyncClient(trust_env=False) as http:
+            async with httpx.AsyncClient(trust_env=False, verify=False) as http:
                 answer = await http.get(f"http://127.0.0.1:{port}/version")
                 assert answer.status_code == 200
             process.send_signal(number)

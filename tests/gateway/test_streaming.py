@@ -281,7 +281,7 @@ async def test_time_limit_ends_a_stream(
 ) -> None:
     gateway = await start_gateway(verifier.address, request_timeout_s=0.3)
     verifier.script = lambda request: Answer(hang_after=1)
-    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, verify=False) as http:
         payloads = await raw_events(http, "/v1/completions", COMPLETION)
         assert json.loads(payloads[-1])["error"]["code"] == 504
         response = await http.post("/v1/completions", json={**COMPLETION, "stream": False})
