@@ -74,3 +74,7 @@ class Proposer(ABC):
     @abstractmethod
     def close(self, sequence_id: int, finished: bool) -> None:
         """Stop following a text. Only where it is `finished` may its ids shape later drafts."""
+
+    def settle(self) -> None:
+        """Called after each answer is sent: the place for work that no draft of it needed."""
+        return

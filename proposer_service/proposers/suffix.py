@@ -10,7 +10,7 @@ global one. docs/proposers.md lists where this differs from arctic-inference, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Draft, Outcome, Proposer
 from proposer_service.proposers.output_trie import OutputTrie, Place
@@ -56,6 +56,8 @@ class _CachedOutput:
     number: int
     salt: str
     held: bool = True
+    # Ids that the trie does not have yet.
+    waiting: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -80,6 +82,8 @@ class SuffixProposer(Proposer):
         # In the order of opening, which is the order of eviction.
         self._cached: dict[int, _CachedOutput] = {}
         self._next_cached = 0
+        # Those whose new ids enter the trie with the next `settle`.
+        self._waiting: dict[int, _CachedOutput] = {}
         self._limits: dict[int, _Limits] = {}
 
     def open(self, sequence_id: int, ids: Sequence[int], prompt_length: int, salt: str) -> None:
@@ -98,7 +102,8 @@ class SuffixProposer(Proposer):
         if cached is not None and cached.held:
             output = ids[max(0, text.prompt_length - before) :]
             if output:
-                cached.trie.extend(cached.number, output)
+                cached.waiting.extend(output)
+                self._waiting[cached.key] = cached
 
     def propose(self, sequence_id: int, max_draft_tokens: int) -> Draft:
         text = self._texts[sequence_id]
@@ -126,9 +131,17 @@ class SuffixProposer(Proposer):
         if cached is None or not cached.held:
             return
         if finished:
+            self.settle()
             cached.trie.finish(cached.number)
         else:
             self._evict(cached)
+
+    def settle(self) -> None:
+        """Show the new ids of all outputs to the other requests."""
+        for cached in self._waiting.values():
+            cached.trie.extend(cached.number, cached.waiting)
+            cached.waiting.clear()
+        self._waiting.clear()
 
     def _new_cached(self, salt: str) -> _CachedOutput:
         while len(self._cached) >= self._options.max_cached_requests:
@@ -144,6 +157,7 @@ class SuffixProposer(Proposer):
     def _evict(self, cached: _CachedOutput) -> None:
         cached.held = False
         del self._cached[cached.key]
+        self._waiting.pop(cached.key, None)
         cached.trie.remove(cached.number)
         if not len(cached.trie):
             del self._tries[cached.salt]

@@ -1,0 +1,148 @@
+"""The proposer's process: from settings to a server that runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import uuid
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from speculation.v1 import proposer_pb2, proposer_pb2_grpc
+
+from outrider import logs
+from proposer_service import listener
+from proposer_service.handshake import describe
+from proposer_service.proposers.base import Proposer
+from proposer_service.proposers.ngram import NgramProposer
+from proposer_service.proposers.suffix import SuffixProposer
+from proposer_service.servicer import ProposerServicer
+from proposer_service.settings import ProposerSettings
+
+logger = logging.getLogger(__name__)
+
+SERVICE_NAME: str = proposer_pb2.DESCRIPTOR.services_by_name["ProposerService"].full_name
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    *listener.OPTIONS,
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A verifier whose machine died must not hold its sequences for ever.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class RunningServer:
+    """A server that answers; `address` is where clients reach it."""
+
+    def __init__(
+        self,
+        address: str,
+        server: grpc.aio.Server,
+        servicer: ProposerServicer,
+        health_service: health.aio.HealthServicer,  # type: ignore[name-defined]
+        drain_seconds: float,
+    ) -> None:
+        self.address = address
+        self._server = server
+        self._servicer = servicer
+        self._health = health_service
+        self._drain_seconds = drain_seconds
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def stop(self) -> None:
+        """Send the answers in progress, end all streams, release the address. Idempotent."""
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        await self._health.enter_graceful_shutdown()
+        self._servicer.drain()
+        await self._server.stop(self._drain_seconds)
+        path = listener.socket_path(self.address)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+def run(settings: ProposerSettings) -> None:
+    """Serve until SIGTERM or SIGINT, then drain. Raises InputError for an address in use."""
+    logs.configure(settings.log_level)
+    asyncio.run(_serve(settings))
+
+
+async def start(settings: ProposerSettings) -> RunningServer:
+    """Serve the method that the settings name. The caller stops the server."""
+    name = settings.name or settings.method
+    capabilities = describe(
+        instance_id=uuid.uuid4().hex,
+        name=name,
+        method=settings.method,
+        max_sequences=settings.max_sequences,
+        max_draft_tokens=settings.max_draft_tokens,
+        context_limit=settings.context_limit,
+        lookahead=settings.lookahead,
+    )
+    running = await serve_proposer(
+        make_proposer(settings), capabilities, settings.listen, settings.drain_seconds
+    )
+    logger.info(
+        "proposer ready name=%s method=%s address=%s", name, settings.method, running.address
+    )
+    return running
+
+
+async def serve_proposer(
+    proposer: Proposer,
+    capabilities: proposer_pb2.Capabilities,
+    listen: str,
+    drain_seconds: float = 2.0,
+) -> RunningServer:
+    """Serve any proposer, for instance a method of your own.
+
+    Raises InputError where `listen` cannot be listened at. The caller stops the server.
+    """
+    return await serve_servicer(ProposerServicer(proposer, capabilities), listen, drain_seconds)
+
+
+async def serve_servicer(
+    servicer: ProposerServicer, listen: str, drain_seconds: float
+) -> RunningServer:
+    """Serve RPCs that are built already, beside health and reflection."""
+    server = grpc.aio.server(options=_OPTIONS)
+    proposer_pb2_grpc.add_ProposerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    health_service = health.aio.HealthServicer()  # type: ignore[attr-defined]
+    health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
+    health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+    reflection.enable_server_reflection(
+        (SERVICE_NAME, health_name, reflection.SERVICE_NAME), server
+    )
+    address = listener.bind(server, listen)
+    await server.start()
+    for service in ("", SERVICE_NAME):
+        await health_service.set(service, health_pb2.HealthCheckResponse.SERVING)
+    return RunningServer(address, server, servicer, health_service, drain_seconds)
+
+
+def make_proposer(settings: ProposerSettings) -> Proposer:
+    """The method that the settings name."""
+    if settings.method == "ngram":
+        return NgramProposer(settings.prompt_lookup_min, settings.prompt_lookup_max)
+    return SuffixProposer(settings.suffix_options())
+
+
+async def _serve(settings: ProposerSettings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    running = await start(settings)
+    await stop.wait()
+    logger.info("proposer draining")
+    await running.stop()
+    logger.info("proposer stopped")

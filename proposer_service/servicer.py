@@ -1,0 +1,182 @@
+"""The proposer's RPCs: streams of verifiers, each with a session of its own.
+
+Knows gRPC statuses and the order of messages; what a step means is the session's business. An
+answer is never delayed by look-ahead: that runs between answers and stops when a step arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import grpc.aio
+from speculation.v1 import proposer_pb2, proposer_pb2_grpc
+
+from proposer_service.handshake import HelloRefusedError, check_hello
+from proposer_service.proposers.base import Proposer
+from proposer_service.sequences import SequenceLimits, sequence_numbers
+from proposer_service.session import Session
+
+logger = logging.getLogger(__name__)
+
+# Look-ahead lets the event loop see new messages at least this often.
+_SLICE_NS = 200_000
+
+Context = grpc.aio.ServicerContext[proposer_pb2.ProposeRequest, proposer_pb2.ProposeResponse]
+
+
+class _Stream:
+    """Reads one stream's messages; can be told to end from outside."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reading: asyncio.Task[Any] | None = None
+        self._verdict: tuple[grpc.StatusCode, str] | None = None
+
+    def end(self, code: grpc.StatusCode, detail: str) -> None:
+        """End the stream with a status as soon as the answer in progress is sent."""
+        self._verdict = (code, detail)
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def read_ahead(self) -> None:
+        """Start to receive the next message."""
+        self._reading = asyncio.ensure_future(self._context.read())
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the message that is read ahead is here, or the stream over."""
+        return self._verdict is not None or (self._reading is not None and self._reading.done())
+
+    async def next(self) -> proposer_pb2.ProposeRequest | None:
+        """The next message; None at the stream's end."""
+        if self._verdict is None:
+            reading = self._reading or asyncio.ensure_future(self._context.read())
+            self._reading = reading
+            try:
+                message = await reading
+            except asyncio.CancelledError:
+                # Either `end` cancelled the reading, or gRPC this whole call.
+                if self._verdict is None:
+                    raise
+            else:
+                self._reading = None
+                return message if isinstance(message, proposer_pb2.ProposeRequest) else None
+        if self._verdict is not None:
+            await self._context.abort(*self._verdict)
+        return None
+
+
+class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
+    """Serves one proposer to any number of verifiers."""
+
+    def __init__(self, proposer: Proposer, capabilities: proposer_pb2.Capabilities) -> None:
+        self._proposer = proposer
+        self._capabilities = capabilities
+        self._numbers = sequence_numbers()
+        self._streams: dict[str, _Stream] = {}
+        self._draining = False
+
+    async def GetCapabilities(
+        self, request: proposer_pb2.GetCapabilitiesRequest, context: Any
+    ) -> proposer_pb2.GetCapabilitiesResponse:
+        return proposer_pb2.GetCapabilitiesResponse(capabilities=self._capabilities)
+
+    async def Propose(self, request_iterator: Any, context: Context) -> None:
+        stream = _Stream(context)
+        hello = await self._handshake(stream, context)
+        if hello is None:
+            return
+        verifier = hello.verifier_instance_id
+        before = self._streams.get(verifier)
+        if before is not None:
+            # The verifier has reconnected before its old stream was seen to be dead.
+            before.end(grpc.StatusCode.ABORTED, "a newer stream of this verifier took over")
+        self._streams[verifier] = stream
+        session = self._new_session(hello)
+        logger.info("verifier %s connected", verifier)
+        try:
+            await context.write(
+                proposer_pb2.ProposeResponse(
+                    welcome=proposer_pb2.Welcome(capabilities=self._capabilities)
+                )
+            )
+            await self._converse(stream, session, context)
+        finally:
+            session.close()
+            if self._streams.get(verifier) is stream:
+                del self._streams[verifier]
+            logger.info(
+                "verifier %s gone, contradictions: %s", verifier, dict(session.faults) or "none"
+            )
+
+    def drain(self) -> None:
+        """End all streams once their current answer is sent, and take no new ones."""
+        self._draining = True
+        for stream in list(self._streams.values()):
+            stream.end(grpc.StatusCode.UNAVAILABLE, "the proposer is shutting down")
+
+    async def _handshake(self, stream: _Stream, context: Context) -> proposer_pb2.Hello | None:
+        if self._draining:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the proposer is shutting down")
+        request = await stream.next()
+        if request is None:
+            return None
+        if request.WhichOneof("message") != "hello":
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, "the first message of a stream must be a hello"
+            )
+        try:
+            check_hello(request.hello, self._capabilities)
+        except HelloRefusedError as error:
+            logger.warning("verifier refused: %s", error)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return request.hello
+
+    def _new_session(self, hello: proposer_pb2.Hello) -> Session:
+        limits = [x for x in (hello.context_limit, self._capabilities.context_limit) if x]
+        return Session(
+            self._proposer,
+            self._numbers,
+            SequenceLimits(
+                max_sequences=self._capabilities.max_sequences,
+                context_limit=min(limits, default=0),
+                vocabulary_size=hello.vocabulary_size,
+                # The same ids mean other texts in another vocabulary.
+                tenant=f"{hello.vocabulary_fingerprint}/{hello.vocabulary_size}",
+            ),
+            hello.max_draft_tokens,
+            hello.verifier_instance_id,
+        )
+
+    async def _converse(self, stream: _Stream, session: Session, context: Context) -> None:
+        while (request := await stream.next()) is not None:
+            kind = request.WhichOneof("message")
+            if kind == "hello":
+                await context.abort(
+                    grpc.StatusCode.FAILED_PRECONDITION, "a stream has one hello, at its start"
+                )
+            if kind != "step":
+                # Of a newer protocol: it names no sequence, so it harms none.
+                continue
+            await context.write(session.answer(request.step))
+            stream.read_ahead()
+            self._proposer.settle()
+            if self._capabilities.lookahead:
+                await self._look_ahead(stream, session, context)
+
+    async def _look_ahead(self, stream: _Stream, session: Session, context: Context) -> None:
+        prepared = session.lookahead()
+        begin = 0
+        for _ in prepared.prepare():
+            now = time.perf_counter_ns()
+            if now - begin > _SLICE_NS:
+                await asyncio.sleep(0)
+                if stream.arrived:
+                    return
+                begin = now
+        message = prepared.message()
+        if message is not None and not stream.arrived:
+            await context.write(message)

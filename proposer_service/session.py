@@ -1,0 +1,149 @@
+"""One verifier's conversation after the handshake: a step in, an answer out; knows no transport."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from speculation.v1 import proposer_pb2, types_pb2
+
+from proposer_service.lookahead import DraftedSequence, LookaheadRound
+from proposer_service.proposers.base import Proposer
+from proposer_service.sequences import (
+    OpenSequence,
+    SequenceError,
+    SequenceLimits,
+    SequenceTable,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """Answers the steps of one stream.
+
+    `faults` counts the contradictions found, by kind. `max_draft_tokens` is what was agreed with
+    this verifier in the handshake.
+    """
+
+    def __init__(
+        self,
+        proposer: Proposer,
+        numbers: Iterator[int],
+        limits: SequenceLimits,
+        max_draft_tokens: int,
+        verifier: str,
+    ) -> None:
+        self.faults: Counter[str] = Counter()
+        self._proposer = proposer
+        self._table = SequenceTable(proposer, numbers, limits)
+        self._context_limit = limits.context_limit
+        self._max_draft_tokens = max_draft_tokens
+        self._verifier = verifier
+        self._drafted: list[DraftedSequence] = []
+        self._step_id = 0
+
+    def __len__(self) -> int:
+        """The number of open sequences."""
+        return len(self._table)
+
+    def answer(self, step: proposer_pb2.Step) -> proposer_pb2.ProposeResponse:
+        """Make the step true, then draft for the sequences that want it."""
+        begin = time.perf_counter_ns()
+        drafts = proposer_pb2.Drafts(step_id=step.step_id)
+        self._step_id = step.step_id
+        self._drafted = []
+        closes = step.closes
+        closing = sum(self._table.get(close.sequence_id) is not None for close in closes)
+        wanted: dict[int, tuple[OpenSequence, int]] = {}
+        for update in step.updates:
+            sequence = self._apply(update, closing, drafts)
+            if sequence is not None and update.max_draft_tokens and not sequence.opening:
+                wanted[update.sequence_id] = (sequence, update.max_draft_tokens)
+            elif sequence is not None or self._table.get(update.sequence_id) is None:
+                wanted.pop(update.sequence_id, None)
+        for close in closes:
+            self._table.close(close.sequence_id, close.finished)
+            wanted.pop(close.sequence_id, None)
+        for sequence_id, (sequence, max_draft_tokens) in wanted.items():
+            self._draft(drafts, sequence_id, sequence, max_draft_tokens)
+        drafts.elapsed_ns = time.perf_counter_ns() - begin
+        return proposer_pb2.ProposeResponse(drafts=drafts)
+
+    def lookahead(self) -> LookaheadRound:
+        """Work that may be done until the next step arrives."""
+        return LookaheadRound(self._proposer, self._step_id, self._drafted, self._context_limit)
+
+    def close(self) -> None:
+        """The stream is over: its sequences are dropped."""
+        self._table.forget_all()
+
+    def _apply(
+        self, update: proposer_pb2.SequenceUpdate, closing: int, drafts: proposer_pb2.Drafts
+    ) -> OpenSequence | None:
+        try:
+            return self._table.apply(update, closing)
+        except SequenceError as error:
+            self._fault(drafts, update.sequence_id, update.epoch, error.kind, str(error))
+        except Exception:
+            self._method_failed(drafts, update.sequence_id, update.epoch)
+        return None
+
+    def _draft(
+        self,
+        drafts: proposer_pb2.Drafts,
+        sequence_id: int,
+        sequence: OpenSequence,
+        max_draft_tokens: int,
+    ) -> None:
+        begin = time.perf_counter_ns()
+        allowed = min(max_draft_tokens, self._max_draft_tokens)
+        if self._context_limit:
+            allowed = min(allowed, self._context_limit - sequence.length)
+        if allowed < 1:
+            return
+        try:
+            draft = self._proposer.propose(sequence.number, allowed)
+        except Exception:
+            self._method_failed(drafts, sequence_id, sequence.epoch)
+            return
+        if not draft.ids:
+            return
+        self._drafted.append(
+            DraftedSequence(
+                sequence_id, sequence.epoch, sequence.number, sequence.length, draft, allowed
+            )
+        )
+        drafts.blocks.add(
+            sequence_id=sequence_id,
+            epoch=sequence.epoch,
+            base_length=sequence.length,
+            token_ids=draft.ids,
+            q_form=types_pb2.Q_FORM_ONE_HOT,
+            match_length=draft.match_length,
+            confidences=draft.confidences,
+            draft_ns=time.perf_counter_ns() - begin,
+        )
+
+    def _method_failed(self, drafts: proposer_pb2.Drafts, sequence_id: int, epoch: int) -> None:
+        """One text that a method cannot take must not end the other sequences' stream."""
+        logger.exception("the method failed on sequence %d", sequence_id)
+        self._table.forget(sequence_id)
+        self._fault(drafts, sequence_id, epoch, "method_failed", "the method failed on this text")
+
+    def _fault(
+        self, drafts: proposer_pb2.Drafts, sequence_id: int, epoch: int, kind: str, reason: str
+    ) -> None:
+        if not self.faults[kind]:
+            logger.warning(
+                "verifier %s sequence %d epoch %d: %s (%s; further ones are only counted)",
+                self._verifier,
+                sequence_id,
+                epoch,
+                reason,
+                kind,
+            )
+        self.faults[kind] += 1
+        drafts.faults.add(sequence_id=sequence_id, epoch=epoch, reason=reason)
