@@ -73,6 +73,7 @@ def load_backend(settings: VerifierSettings, instance_id: str) -> Backend:
     """
     # Only a process that builds an engine pays for importing one.
     from verifier_service.build import build_core
+    from verifier_service.engines.loading import ModelLoadError
 
     folder = Path(settings.model)
     with _stage("config"):
@@ -107,8 +108,10 @@ def load_backend(settings: VerifierSettings, instance_id: str) -> Backend:
     try:
         with _stage("engine"):
             core = build_core(settings, source)
-    except BaseException:
+    except BaseException as error:
         source.close()
+        if isinstance(error, ModelLoadError):
+            raise InputError(f"model: {error}") from error
         raise
     return Backend(core, text, proposers, facts.defaults, source)
 

@@ -166,6 +166,14 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 "try again later",
                 status=grpc.StatusCode.RESOURCE_EXHAUSTED,
             ) from error
+        except RuntimeError as error:
+            # It may have died since it was last asked.
+            if not backend.core.failure:
+                raise
+            raise RequestError(
+                f"no request is taken: the engine died: {shorten(backend.core.failure, 500)}",
+                status=grpc.StatusCode.UNAVAILABLE,
+            ) from error
         self._answers[request.request_id] = answer
         self.idle.clear()
         return answer

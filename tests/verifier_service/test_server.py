@@ -49,9 +49,9 @@ async def health_of(client: Client, service: str = "") -> int:
     return int(reply.status)
 
 
-async def test_a_text_prompt_is_answered_in_text_and_ids(tmp_path: Path) -> None:
+async def test_a_text_prompt_is_answered_in_text_and_ids(socket_dir: Path) -> None:
     core = answering(cached=2)
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         reply = await client.generate(request("the cat", seed=-5, max_tokens=40))
     assert core.submitted[0].prompt_ids == encode("the cat")
     assert reply.started is not None and reply.finished is not None
@@ -69,49 +69,49 @@ async def test_a_text_prompt_is_answered_in_text_and_ids(tmp_path: Path) -> None
     assert not reply.rounds
 
 
-async def test_token_ids_reach_the_core_as_they_are(tmp_path: Path) -> None:
+async def test_token_ids_reach_the_core_as_they_are(socket_dir: Path) -> None:
     core = answering()
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         await client.generate(pb.GenerateRequest(token_ids=pb.TokenIds(ids=[5, 0, 399])))
     assert core.submitted[0].prompt_ids == [5, 0, 399]
 
 
-async def test_chat_messages_go_through_the_template(tmp_path: Path) -> None:
+async def test_chat_messages_go_through_the_template(socket_dir: Path) -> None:
     core = answering()
     chat = pb.ChatMessages(
         messages_json=json.dumps([{"role": "user", "content": "a cat"}]),
         add_generation_prompt=True,
     )
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         await client.generate(pb.GenerateRequest(chat=chat))
     expected = encode("<|start|>user\na cat<|end|><|start|>assistant\n")
     assert core.submitted[0].prompt_ids == expected
 
 
-async def test_a_seed_is_drawn_and_reported_where_none_is_sent(tmp_path: Path) -> None:
+async def test_a_seed_is_drawn_and_reported_where_none_is_sent(socket_dir: Path) -> None:
     core = answering()
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         replies = [await client.generate(request()) for _ in range(2)]
     seeds = [reply.started.seed for reply in replies if reply.started is not None]
     assert seeds == [submitted.sampling.seed for submitted in core.submitted]
     assert seeds[0] != seeds[1]
 
 
-async def test_unset_sampling_takes_the_models_defaults(tmp_path: Path) -> None:
+async def test_unset_sampling_takes_the_models_defaults(socket_dir: Path) -> None:
     core = answering()
     defaults = SamplingDefaults(temperature=0.5, top_p=0.75, top_k=7)
-    async with serving(core, tmp_path, defaults=defaults) as client:
+    async with serving(core, socket_dir, defaults=defaults) as client:
         await client.generate(request())
     sampling = core.submitted[0].sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.75, 7)
     assert sampling.max_tokens == 512 - len(encode("the cat"))
 
 
-async def test_rounds_and_steps_travel_when_asked(tmp_path: Path) -> None:
+async def test_rounds_and_steps_travel_when_asked(socket_dir: Path) -> None:
     core = answering()
     message = request()
     message.include_rounds = message.detailed_acceptance = True
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         reply = await client.generate(message)
     assert reply.finished is not None
     assert [r.base for r in reply.rounds] == list(range(0, len(encode(ANSWER)), 3))
@@ -122,11 +122,13 @@ async def test_rounds_and_steps_travel_when_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("include", [False, True])
-async def test_a_stop_string_cuts_the_round_it_completes_in(tmp_path: Path, include: bool) -> None:
+async def test_a_stop_string_cuts_the_round_it_completes_in(
+    socket_dir: Path, include: bool
+) -> None:
     core = answering(per_round=4)
     message = request(stop=["never", "STOP"], include_stop_str_in_output=include)
     message.include_rounds = True
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         reply = await client.generate(message)
         info = await client.stub.GetInfo(pb.GetInfoRequest())
     kept = reply.token_ids
@@ -148,14 +150,14 @@ async def test_a_stop_string_cuts_the_round_it_completes_in(tmp_path: Path, incl
     assert core.aborted == [core.submitted[0].request_id]
 
 
-async def test_a_stop_token_is_counted_but_not_shown(tmp_path: Path) -> None:
+async def test_a_stop_token_is_counted_but_not_shown(socket_dir: Path) -> None:
     dot = encode(".")
     core = FakeCore(
         lambda _: rounds(
             [*encode("a cat"), *dot], per_round=2, reason=FinishReason.STOP, stop_token_id=dot[0]
         )
     )
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         reply = await client.generate(request(stop_token_ids=dot))
         shown = await client.generate(request(stop_token_ids=dot, include_stop_str_in_output=True))
     assert reply.text == "a cat"
@@ -166,29 +168,29 @@ async def test_a_stop_token_is_counted_but_not_shown(tmp_path: Path) -> None:
     assert core.aborted == []
 
 
-async def test_stop_strings_work_without_text_in_deltas(tmp_path: Path) -> None:
+async def test_stop_strings_work_without_text_in_deltas(socket_dir: Path) -> None:
     core = answering()
     message = request(stop=["STOP"])
     message.detokenize = False
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         reply = await client.generate(message)
     assert reply.finished is not None
     assert reply.finished.stop_string == "STOP"
     assert reply.text == ""
 
 
-async def test_special_tokens_are_skipped_unless_asked_for(tmp_path: Path) -> None:
+async def test_special_tokens_are_skipped_unless_asked_for(socket_dir: Path) -> None:
     core = answering("a<|start|>cat")
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         skipped = await client.generate(request())
         shown = await client.generate(request(skip_special_tokens=False))
     assert (skipped.text, shown.text) == ("acat", "a<|start|>cat")
 
 
-async def test_a_cancelled_stream_is_aborted_and_counted_once(tmp_path: Path) -> None:
+async def test_a_cancelled_stream_is_aborted_and_counted_once(socket_dir: Path) -> None:
     core = answering(per_round=2)
     core.hold = True
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         call = client.stub.Generate(request())
         core.step(3)
         received: list[int] = []
@@ -203,10 +205,10 @@ async def test_a_cancelled_stream_is_aborted_and_counted_once(tmp_path: Path) ->
     assert dict(info.finished_requests) == {"abort": 1}
 
 
-async def test_a_deadline_aborts_the_core(tmp_path: Path) -> None:
+async def test_a_deadline_aborts_the_core(socket_dir: Path) -> None:
     core = answering()
     core.hold = True
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             async for _ in client.stub.Generate(request(), timeout=0.2):
                 pass
@@ -214,11 +216,11 @@ async def test_a_deadline_aborts_the_core(tmp_path: Path) -> None:
         await until(lambda: core.aborted == [core.submitted[0].request_id])
 
 
-async def test_totals_are_the_sum_over_requests(tmp_path: Path) -> None:
+async def test_totals_are_the_sum_over_requests(socket_dir: Path) -> None:
     core = FakeCore(
         lambda r: rounds(encode(ANSWER), per_round=1 + len(core.submitted) % 5, off_reason="slow")
     )
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         replies = await asyncio.gather(
             *(client.generate(request(stop=["STOP"] if i % 2 else [])) for i in range(12))
         )
@@ -234,8 +236,8 @@ async def test_totals_are_the_sum_over_requests(tmp_path: Path) -> None:
     assert dict(info.finished_requests) == {"stop": 6, "length": 6}
 
 
-async def test_a_refusal_names_the_field_in_text_and_metadata(tmp_path: Path) -> None:
-    async with serving(answering(), tmp_path) as client:
+async def test_a_refusal_names_the_field_in_text_and_metadata(socket_dir: Path) -> None:
+    async with serving(answering(), socket_dir) as client:
         error = await refusal(client, request(temperature=3))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert error.details() == "temperature 3 is not allowed: it must be from 0 to 2"
@@ -251,27 +253,27 @@ async def test_a_refusal_names_the_field_in_text_and_metadata(tmp_path: Path) ->
     assert client.core.submitted == []
 
 
-async def test_a_prompt_far_too_long_is_refused_before_tokenizing(tmp_path: Path) -> None:
-    async with serving(answering(), tmp_path) as client:
+async def test_a_prompt_far_too_long_is_refused_before_tokenizing(socket_dir: Path) -> None:
+    async with serving(answering(), socket_dir) as client:
         error = await refusal(client, request("a" * 8_000_000))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "8000000 characters" in (error.details() or "")
     assert metadata_of(error)["outrider-code"] == "context_length_exceeded"
 
 
-async def test_a_message_over_the_size_limit_harms_nobody_else(tmp_path: Path) -> None:
-    async with serving(answering(), tmp_path) as client:
+async def test_a_message_over_the_size_limit_harms_nobody_else(socket_dir: Path) -> None:
+    async with serving(answering(), socket_dir) as client:
         error = await refusal(client, request("a" * (33 * 1024 * 1024)))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (await client.generate(request())).text == ANSWER
 
 
-async def test_a_running_request_id_cannot_be_used_twice(tmp_path: Path) -> None:
+async def test_a_running_request_id_cannot_be_used_twice(socket_dir: Path) -> None:
     core = answering()
     core.hold = True
     message = request()
     message.request_id = "mine"
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         first = asyncio.create_task(client.generate(message))
         await until(lambda: len(core.submitted) == 1)
         error = await refusal(client, message)
@@ -282,19 +284,19 @@ async def test_a_running_request_id_cannot_be_used_twice(tmp_path: Path) -> None
         assert (await client.generate(message)).text == ANSWER
 
 
-async def test_a_full_queue_is_resource_exhausted(tmp_path: Path) -> None:
+async def test_a_full_queue_is_resource_exhausted(socket_dir: Path) -> None:
     core = answering()
     core.full = True
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         error = await refusal(client, request())
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "try again later" in (error.details() or "")
 
 
-async def test_a_dead_engine_fails_its_streams_and_takes_no_more(tmp_path: Path) -> None:
+async def test_a_dead_engine_fails_its_streams_and_takes_no_more(socket_dir: Path) -> None:
     core = answering()
     core.hold = True
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         assert await health_of(client) == health_pb2.HealthCheckResponse.SERVING
         running = asyncio.create_task(client.generate(request()))
         await until(lambda: len(core.submitted) == 1)
@@ -310,10 +312,10 @@ async def test_a_dead_engine_fails_its_streams_and_takes_no_more(tmp_path: Path)
             assert await health_of(client, service) == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-async def test_an_engine_that_dies_in_silence_is_noticed(tmp_path: Path) -> None:
+async def test_an_engine_that_dies_in_silence_is_noticed(socket_dir: Path) -> None:
     core = answering()
     core.hold = True
-    async with serving(core, tmp_path) as client:
+    async with serving(core, socket_dir) as client:
         running = asyncio.create_task(client.generate(request()))
         await until(lambda: len(core.submitted) == 1)
         core.failure = "thread ended"
@@ -323,13 +325,25 @@ async def test_an_engine_that_dies_in_silence_is_noticed(tmp_path: Path) -> None
         assert "thread ended" in (caught.value.details() or "")
 
 
+async def test_an_engine_that_dies_while_it_is_asked_is_unavailable(socket_dir: Path) -> None:
+    def dying(_: Request) -> list[Output]:
+        core.failure = "device lost"
+        raise RuntimeError("the engine is dead")
+
+    core = FakeCore(dying)
+    async with serving(core, socket_dir) as client:
+        error = await refusal(client, request())
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert "device lost" in (error.details() or "")
+
+
 async def test_an_unexpected_error_shows_an_id_and_logs_the_rest(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    socket_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_: Request) -> list[Output]:
         raise ZeroDivisionError("secret detail")
 
-    async with serving(FakeCore(broken), tmp_path) as client:
+    async with serving(FakeCore(broken), socket_dir) as client:
         with caplog.at_level(logging.ERROR):
             error = await refusal(client, request())
     details = error.details() or ""
@@ -339,7 +353,7 @@ async def test_an_unexpected_error_shows_an_id_and_logs_the_rest(
     assert details.split()[-1] in caplog.text and "ZeroDivisionError" in caplog.text
 
 
-async def test_an_output_that_contradicts_itself_fails_that_request_only(tmp_path: Path) -> None:
+async def test_an_output_that_contradicts_itself_fails_that_request_only(socket_dir: Path) -> None:
     good = rounds(encode(ANSWER), per_round=3)
 
     def script(r: Request) -> list[Output]:
@@ -347,7 +361,7 @@ async def test_an_output_that_contradicts_itself_fails_that_request_only(tmp_pat
             return good
         return [Output(token_ids=(1, 2), round=good[0].round)]
 
-    async with serving(FakeCore(script), tmp_path) as client:
+    async with serving(FakeCore(script), socket_dir) as client:
         error = await refusal(client, request("bad"))
         assert error.code() is grpc.StatusCode.INTERNAL
         assert (await client.generate(request())).text == ANSWER
@@ -356,7 +370,7 @@ async def test_an_output_that_contradicts_itself_fails_that_request_only(tmp_pat
     assert dict(info.finished_requests) == {"error": 1, "length": 1}
 
 
-async def test_info_tells_model_limits_proposers_and_state(tmp_path: Path) -> None:
+async def test_info_tells_model_limits_proposers_and_state(socket_dir: Path) -> None:
     class Proposers:
         def states(self) -> list[ProposerState]:
             return [
@@ -374,7 +388,7 @@ async def test_info_tells_model_limits_proposers_and_state(tmp_path: Path) -> No
         speculation_state="on",
         step_cost_ms={1: 2.5},
     )
-    async with serving(core, tmp_path, proposers=Proposers()) as client:
+    async with serving(core, socket_dir, proposers=Proposers()) as client:
         info = await client.stub.GetInfo(pb.GetInfoRequest())
     assert (info.model, info.engine, info.dtype) == ("toy", "fake", "float32")
     assert (info.max_model_len, info.vocabulary_size) == (512, 400)
@@ -387,8 +401,8 @@ async def test_info_tells_model_limits_proposers_and_state(tmp_path: Path) -> No
     assert info.speculation_state == "on" and info.step_cost_ms[1] == 2.5
 
 
-async def test_tokenize_and_detokenize_agree(tmp_path: Path) -> None:
-    async with serving(answering(), tmp_path) as client:
+async def test_tokenize_and_detokenize_agree(socket_dir: Path) -> None:
+    async with serving(answering(), socket_dir) as client:
         tokens = await client.stub.Tokenize(
             pb.TokenizeRequest(text="the cat 🙂", return_token_strings=True)
         )
@@ -402,8 +416,8 @@ async def test_tokenize_and_detokenize_agree(tmp_path: Path) -> None:
     assert caught.value.details() == "token_ids[1] 400 is not a token id: ids are from 0 to 399"
 
 
-async def test_reflection_lists_the_services(tmp_path: Path) -> None:
-    async with serving(answering(), tmp_path) as client:
+async def test_reflection_lists_the_services(socket_dir: Path) -> None:
+    async with serving(answering(), socket_dir) as client:
         stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
         call = stub.ServerReflectionInfo(
             iter([reflection_pb2.ServerReflectionRequest(list_services="")])

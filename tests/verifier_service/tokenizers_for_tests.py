@@ -17,7 +17,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|start|>assistant\\n' }}{% endif %}"
 )
 SPECIAL = ("<|start|>", "<|end|>")
-CORPUS = ["the cat sat on the mat", "a dog and a cat", "STOP stopping", "über naïve 東京 🙂"]
+CORPUS = ["the cat sat on the mat", "a dog and a cat", "STOP stopping", "über naïve 東京"]
 
 
 @cache
