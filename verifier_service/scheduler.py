@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import time
 from dataclasses import dataclass
 
 from outrider.acceptance import Round
@@ -139,6 +140,8 @@ class Scheduler:
             del self._waiting[0]
             self._pool.extend(sequence.blocks, needed)
             self._running.append(sequence)
+            if sequence.queue_ns < 0:
+                sequence.queue_ns = time.perf_counter_ns() - sequence.queued_at
 
     def views(self) -> tuple[list[SequenceView], list[tuple[int, bool]]]:
         """What proposers are told before this step, and the sequences that have ended.
@@ -227,7 +230,13 @@ class Scheduler:
         )
         if reason is not None:
             self._end(sequence, finished=True)
-        return Output(tuple(tokens), round_, reason, stop)
+        return Output(
+            token_ids=tuple(tokens),
+            round=round_,
+            finish_reason=reason,
+            stop_token_id=stop,
+            queue_ns=sequence.queue_ns if base == 0 else 0,
+        )
 
     def _learn(self, part: Planned, verdict: Verdict) -> None:
         """Tell the controller how the drafts did, the verified one's and the others'."""

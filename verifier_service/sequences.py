@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from verifier_service.messages import FinishReason, OutputSink, Request, Sampling, SequenceView
@@ -30,6 +31,9 @@ class Sequence:
     accepted: int = 0
     # Whether proposers know of it, so that its end must be told.
     announced: bool = False
+    # When it was queued, and how long it then waited before it first ran.
+    queued_at: int = field(default_factory=time.perf_counter_ns)
+    queue_ns: int = -1
 
     @property
     def sampling(self) -> Sampling:

@@ -1,0 +1,166 @@
+"""The toy target as an `Engine`, with a cache that notices every misuse; and toy draft sources.
+
+The cache holds token ids instead of keys: a chunk whose blocks do not hold exactly the sequence's
+earlier ids, or that writes a block of another sequence, fails the test that runs it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from tests.toy import Toy
+from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.layout import pack
+from verifier_service.messages import (
+    DraftBlock,
+    ModelInfo,
+    RejectionRule,
+    SequenceView,
+)
+from verifier_service.noise import NoiseBuffers
+from verifier_service.rejection import VerifyInputs, verify
+from verifier_service.sampling import SamplingFlags, pack_rows, process_logits
+
+
+class ToyEngine:
+    """Runs `Toy` over chunks through the real layout, sampling and rejection code."""
+
+    def __init__(
+        self,
+        toy: Toy | None = None,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        rule: RejectionRule = RejectionRule.COUPLED,
+    ) -> None:
+        self.toy = toy or Toy.target()
+        self._cache = CacheShape(num_blocks, block_size)
+        self._rule = rule
+        self._noise = NoiseBuffers(self.toy.vocab_size)
+        self.slots = [-1] * (num_blocks * block_size)
+        self.steps: list[list[Chunk]] = []
+        self.fail_at: int | None = None
+        self.closed = False
+
+    @property
+    def model(self) -> ModelInfo:
+        return ModelInfo("toy", self.toy.vocab_size, 256, (), "toy", "cpu", "float32")
+
+    @property
+    def cache(self) -> CacheShape:
+        return self._cache
+
+    def run(self, chunks: list[Chunk]) -> list[Verdict | None]:
+        if self.fail_at == len(self.steps):
+            raise RuntimeError("the toy engine was told to fail")
+        self.steps.append([_copy(chunk) for chunk in chunks])
+        owners = [block for chunk in chunks for block in chunk.blocks]
+        assert len(owners) == len(set(owners)), "two sequences of a step share a block"
+        logits = []
+        for chunk in chunks:
+            known = [self.slots[self._slot(chunk, i)] for i in range(chunk.start)]
+            assert -1 not in known, "a chunk's earlier ids are not in its blocks"
+            for i, token in enumerate(chunk.ids):
+                known.append(token)
+                self.slots[self._slot(chunk, chunk.start + i)] = token
+                if chunk.samples and i >= len(chunk.ids) - chunk.drafts - 1:
+                    logits.append(self.toy.logits_after(known))
+        choosing = [chunk for chunk in chunks if chunk.samples]
+        if not choosing:
+            return [None] * len(chunks)
+        step = pack(chunks, self._cache, 1, torch.device("cpu"))
+        flags = SamplingFlags.of(chunk.sampling for chunk in choosing)
+        rows = pack_rows(
+            [
+                (chunk.sampling, chunk.start + len(chunk.ids) - chunk.drafts, chunk.drafts + 1)
+                for chunk in choosing
+            ]
+        )
+        result = verify(
+            self._rule,
+            VerifyInputs(
+                logits=process_logits(torch.stack(logits), rows, flags),
+                rows=rows,
+                flags=flags,
+                row_index=step.row_index,
+                draft_ids=step.draft_ids,
+                draft_lengths=step.draft_lengths,
+            ),
+            self._noise,
+        )
+        verdicts = iter(
+            Verdict(int(count), ids[: int(count) + 1])
+            for count, ids in zip(result.accepted.tolist(), result.tokens.tolist(), strict=True)
+        )
+        return [next(verdicts) if chunk.samples else None for chunk in chunks]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _slot(self, chunk: Chunk, position: int) -> int:
+        size = self._cache.block_size
+        return chunk.blocks[position // size] * size + position % size
+
+
+def _copy(chunk: Chunk) -> Chunk:
+    return Chunk(
+        list(chunk.ids),
+        chunk.start,
+        list(chunk.blocks),
+        chunk.drafts,
+        chunk.samples,
+        chunk.sampling,
+    )
+
+
+Guess = Callable[[SequenceView, random.Random], Sequence[int]]
+
+
+@dataclass
+class ToySource:
+    """A draft source that guesses in process: `guess(view, rng)` gives the draft's ids."""
+
+    guess: Guess
+    name: str = "toy"
+    rng: random.Random = field(default_factory=lambda: random.Random(3))
+    closed: list[tuple[int, bool]] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+    ended: bool = False
+    _blocks: dict[int, list[DraftBlock]] = field(default_factory=dict)
+
+    def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+        self.closed.extend(closed)
+        self._blocks = {}
+        for view in views:
+            self.seen.add(view.sequence_id)
+            ids = tuple(self.guess(view, self.rng)[: view.max_draft_tokens])
+            if ids:
+                block = DraftBlock(self.name, len(view.ids), ids, match_length=2)
+                self._blocks[view.sequence_id] = [block]
+
+    def collect(self) -> dict[int, list[DraftBlock]]:
+        return self._blocks
+
+    def close(self) -> None:
+        self.ended = True
+
+
+def random_guess(view: SequenceView, rng: random.Random) -> list[int]:
+    """Any ids of the toy's four, any number of them."""
+    return [rng.randrange(4) for _ in range(rng.randrange(view.max_draft_tokens + 1))]
+
+
+def oracle(toy: Toy) -> Guess:
+    """The greedy continuation, never wrong at temperature 0."""
+
+    def guess(view: SequenceView, rng: random.Random) -> list[int]:
+        ids = list(view.ids)
+        for _ in range(view.max_draft_tokens):
+            ids.append(int(toy.logits_after(ids).argmax()))
+        return ids[len(view.ids) :]
+
+    return guess
