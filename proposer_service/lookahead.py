@@ -7,21 +7,22 @@ of one sequence, so that whoever drives it can stop the moment a step arrives.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from speculation.v1 import proposer_pb2, types_pb2
 
 from proposer_service.proposers.base import MAX_OUTCOMES, Draft, Proposer
+from proposer_service.sequences import OpenSequence
 
 
-@dataclass(frozen=True, slots=True)
-class DraftedSequence:
-    """One sequence of the last answer: where it stood, what it got, how much was wanted."""
+class DraftedSequence(NamedTuple):
+    """One sequence of the last answer, what it got, and how much was wanted.
+
+    The sequence stays as it is until the next step is answered.
+    """
 
     sequence_id: int
-    epoch: int
-    number: int
-    base_length: int
+    sequence: OpenSequence
     draft: Draft
     max_draft_tokens: int
 
@@ -49,27 +50,26 @@ class LookaheadRound:
             return None
         return proposer_pb2.ProposeResponse(lookahead=self._message)
 
-    def _prepare(self, sequence: DraftedSequence) -> None:
+    def _prepare(self, drafted: DraftedSequence) -> None:
+        sequence = drafted.sequence
         outcomes = self._proposer.lookahead(
-            sequence.number, sequence.draft, sequence.max_draft_tokens
+            sequence.number, drafted.draft, drafted.max_draft_tokens
         )
         for outcome in outcomes[:MAX_OUTCOMES]:
-            base_length = sequence.base_length + len(outcome.ids)
-            allowed = sequence.max_draft_tokens
+            base_length = sequence.length + len(outcome.ids)
+            allowed = drafted.max_draft_tokens
             if self._context_limit:
                 allowed = min(allowed, self._context_limit - base_length)
             if allowed < 1 or not outcome.draft.ids:
                 continue
-            self._message.blocks.add(
-                base_length=sequence.base_length,
-                outcome_token_ids=outcome.ids,
-                block=proposer_pb2.DraftBlock(
-                    sequence_id=sequence.sequence_id,
-                    epoch=sequence.epoch,
-                    base_length=base_length,
-                    token_ids=outcome.draft.ids[:allowed],
-                    q_form=types_pb2.Q_FORM_ONE_HOT,
-                    match_length=outcome.draft.match_length,
-                    confidences=outcome.draft.confidences[:allowed],
-                ),
-            )
+            added = self._message.blocks.add()
+            added.base_length = sequence.length
+            added.outcome_token_ids.extend(outcome.ids)
+            block = added.block
+            block.sequence_id = drafted.sequence_id
+            block.epoch = sequence.epoch
+            block.base_length = base_length
+            block.token_ids.extend(outcome.draft.ids[:allowed])
+            block.q_form = types_pb2.Q_FORM_ONE_HOT
+            block.match_length = outcome.draft.match_length
+            block.confidences.extend(outcome.draft.confidences[:allowed])

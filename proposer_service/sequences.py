@@ -182,10 +182,11 @@ class SequenceTable:
         return sequence
 
     def _check_ids(self, ids: Sequence[int], base: int) -> None:
-        if min(ids) < 0 or max(ids) > self._highest_id:
-            wrong = min(ids) if min(ids) < 0 else max(ids)
+        lowest, highest = min(ids), max(ids)
+        if lowest < 0 or highest > self._highest_id:
             raise SequenceError(
-                "id_out_of_range", f"token id {wrong}: ids are 0 to {self._highest_id}"
+                "id_out_of_range",
+                f"token id {lowest if lowest < 0 else highest}: ids are 0 to {self._highest_id}",
             )
         limit = self._limits.context_limit
         if limit and base + len(ids) > limit:

@@ -52,25 +52,27 @@ class Session:
     def answer(self, step: proposer_pb2.Step) -> proposer_pb2.ProposeResponse:
         """Make the step true, then draft for the sequences that want it."""
         begin = time.perf_counter_ns()
-        drafts = proposer_pb2.Drafts(step_id=step.step_id)
-        self._step_id = step.step_id
+        response = proposer_pb2.ProposeResponse()
+        drafts = response.drafts
+        drafts.step_id = self._step_id = step.step_id
         self._drafted = []
         closes = step.closes
         closing = sum(self._table.get(close.sequence_id) is not None for close in closes)
         wanted: dict[int, tuple[OpenSequence, int]] = {}
         for update in step.updates:
+            sequence_id = update.sequence_id
             sequence = self._apply(update, closing, drafts)
             if sequence is not None and update.max_draft_tokens and not sequence.opening:
-                wanted[update.sequence_id] = (sequence, update.max_draft_tokens)
-            elif sequence is not None or self._table.get(update.sequence_id) is None:
-                wanted.pop(update.sequence_id, None)
+                wanted[sequence_id] = (sequence, update.max_draft_tokens)
+            elif sequence is not None or self._table.get(sequence_id) is None:
+                wanted.pop(sequence_id, None)
         for close in closes:
             self._table.close(close.sequence_id, close.finished)
             wanted.pop(close.sequence_id, None)
         for sequence_id, (sequence, max_draft_tokens) in wanted.items():
             self._draft(drafts, sequence_id, sequence, max_draft_tokens)
         drafts.elapsed_ns = time.perf_counter_ns() - begin
-        return proposer_pb2.ProposeResponse(drafts=drafts)
+        return response
 
     def lookahead(self) -> LookaheadRound:
         """Work that may be done until the next step arrives."""
@@ -111,21 +113,17 @@ class Session:
             return
         if not draft.ids:
             return
-        self._drafted.append(
-            DraftedSequence(
-                sequence_id, sequence.epoch, sequence.number, sequence.length, draft, allowed
-            )
-        )
-        drafts.blocks.add(
-            sequence_id=sequence_id,
-            epoch=sequence.epoch,
-            base_length=sequence.length,
-            token_ids=draft.ids,
-            q_form=types_pb2.Q_FORM_ONE_HOT,
-            match_length=draft.match_length,
-            confidences=draft.confidences,
-            draft_ns=time.perf_counter_ns() - begin,
-        )
+        self._drafted.append(DraftedSequence(sequence_id, sequence, draft, allowed))
+        # Setting fields one by one takes half the time of naming them all in add().
+        block = drafts.blocks.add()
+        block.sequence_id = sequence_id
+        block.epoch = sequence.epoch
+        block.base_length = sequence.length
+        block.token_ids.extend(draft.ids)
+        block.q_form = types_pb2.Q_FORM_ONE_HOT
+        block.match_length = draft.match_length
+        block.confidences.extend(draft.confidences)
+        block.draft_ns = time.perf_counter_ns() - begin
 
     def _method_failed(self, drafts: proposer_pb2.Drafts, sequence_id: int, epoch: int) -> None:
         """One text that a method cannot take must not end the other sequences' stream."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Draft, Outcome, Proposer
 
 # Draft positions at which look-ahead considers a rejection.
-_LOOKAHEAD_POSITIONS = 4
+_LOOKAHEAD_POSITIONS = 2
 
 
 class _IndexedText:

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Draft, Outcome, Proposer
+from proposer_service.proposers.base import NO_DRAFT, Draft, Outcome, Proposer
 from proposer_service.proposers.output_trie import OutputTrie, Place
 from proposer_service.proposers.text_automaton import ROOT, TextAutomaton
 
-# Draft positions at which look-ahead considers a rejection, and how likely that must be.
-_LOOKAHEAD_POSITIONS = 4
-_LOOKAHEAD_MIN_PROBABILITY = 0.05
+# Look-ahead takes the likeliest ends of a round, each at least so likely; a rejection only at the
+# first positions. On recorded texts further ones hit too rarely to be worth their time.
+_LOOKAHEAD_OUTCOMES = 2
+_LOOKAHEAD_POSITIONS = 2
+_LOOKAHEAD_MIN_PROBABILITY = 0.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class SuffixProposer(Proposer):
         ends = self._likely_ends(text, draft)
         ends.sort(key=lambda end: -end[0])
         outcomes = []
-        for _, ids in ends[:MAX_OUTCOMES]:
+        for _, ids in ends[:_LOOKAHEAD_OUTCOMES]:
             next_draft = self._draft_after(text, ids, max_draft_tokens)
             if next_draft.ids:
                 outcomes.append(Outcome(ids, next_draft))
@@ -257,9 +259,12 @@ class SuffixProposer(Proposer):
         if not draft.ids:
             return []
         ends = []
-        guess = self._draft_after(text, draft.ids, 1)
-        if guess.ids:
-            ends.append((draft.confidences[-1] * guess.confidences[0], draft.ids + guess.ids))
+        if draft.confidences[-1] >= _LOOKAHEAD_MIN_PROBABILITY:
+            guess = self._draft_after(text, draft.ids, 1)
+            if guess.ids:
+                probability = draft.confidences[-1] * guess.confidences[0]
+                if probability >= _LOOKAHEAD_MIN_PROBABILITY:
+                    ends.append((probability, draft.ids + guess.ids))
         automaton = text.automaton
         state, length = automaton.tail, automaton.tail_length
         reached = 1.0
