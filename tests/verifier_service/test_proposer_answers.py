@@ -203,6 +203,34 @@ def test_a_block_arriving_after_the_close_is_nobodys() -> None:
     assert w.round() == {}
 
 
+def test_blocks_nobody_collected_are_not_the_next_rounds() -> None:
+    w = world()
+    w.pool.send([view(1, [1, 2])], [])
+    w.settle()
+    w.network.endpoint(ADDRESS).held = True
+    w.pool.send([view(1, [1, 2, 3])], [])
+    assert w.pool.collect() == {}
+
+
+def test_a_fault_takes_the_block_beside_it_along() -> None:
+    def blame(drafts: proposer_pb2.Drafts) -> None:
+        drafts.faults.add(sequence_id=1, epoch=drafts.blocks[0].epoch, reason="confused")
+
+    w = world(spoiling(blame))
+    assert set(w.round(view(1, [1, 2]), view(2, [5]))) == {2}
+    assert w.state().faults == 1
+
+
+def test_a_fault_of_an_old_epoch_or_an_unknown_sequence_is_cured_already() -> None:
+    def blame(drafts: proposer_pb2.Drafts) -> None:
+        drafts.faults.add(sequence_id=1, epoch=77, reason="old")
+        drafts.faults.add(sequence_id=9, epoch=1, reason="unknown")
+
+    w = world(spoiling(blame))
+    assert set(w.round(view(1, [1, 2]))) == {1}
+    assert w.state().faults == 0
+
+
 def test_collecting_twice_gives_blocks_once() -> None:
     w = world()
     w.round(view(1, [1, 2]))

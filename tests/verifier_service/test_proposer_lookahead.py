@@ -9,6 +9,7 @@ from speculation.v1 import proposer_pb2, types_pb2
 
 from outrider.scripted_proposer import ScriptedProposer, capabilities
 from tests.verifier_service.proposer_world import ADDRESS, World, view, world
+from verifier_service import proposer_mirror
 
 Response = proposer_pb2.ProposeResponse
 
@@ -188,6 +189,30 @@ def test_outcomes_of_one_sequence_are_bounded() -> None:
     w.round(view(1, [1, 2]))
     w.settle()
     assert w.state().dropped == {"too_many_outcomes": 72}
+
+
+def test_outcomes_of_a_sequence_whose_open_goes_on_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proposer_mirror, "OPEN_IDS_PER_STEP", 2)
+    proposer = ScriptedProposer()
+    w = world(proposer)
+    w.round(view(1, [1, 2, 3]))
+    w.settle()
+    proposer.push(outcome())
+    w.settle()
+    assert w.state().dropped == {"stale_lookahead": 1}
+
+
+def test_a_message_of_absurdly_many_outcomes_is_not_read() -> None:
+    proposer = ScriptedProposer()
+    w = world(proposer)
+    w.round(view(1, [1, 2]))
+    message = outcome()
+    message.lookahead.blocks.extend([message.lookahead.blocks[0]] * 128 * 64)
+    proposer.push(message)
+    w.settle()
+    assert w.state().dropped == {"too_many_blocks": 128 * 64 + 1}
 
 
 def test_lookahead_that_was_not_announced_is_not_taken() -> None:

@@ -120,6 +120,19 @@ def test_a_sequence_that_closes_before_its_open_was_sent_leaves_no_trace(
     assert proposer.closes == [(1, True)]
 
 
+def test_an_open_that_replaces_what_is_held_is_closed_even_before_it_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proposer = ScriptedProposer()
+    w = world(proposer)
+    w.round(view(1, [1, 2, 3]))
+    monkeypatch.setattr(proposer_mirror, "OPEN_IDS_PER_STEP", 2)
+    w.round(view(2, [1, 2]), view(1, [1, 2]))
+    w.round(closed=((1, False),))
+    w.settle()
+    assert proposer.closes == [(1, False)]
+
+
 def test_fewer_ids_than_were_sent_open_again_with_a_new_epoch() -> None:
     proposer = ScriptedProposer()
     w = world(proposer)
@@ -240,6 +253,15 @@ class TestSeveral:
         assert [s.name for s in w.pool.states()] == ["ngram", "ngram-2", "ngram-3"]
         assert [b.proposer for b in w.round(view(1, [1]))[1]] == ["ngram", "ngram-2", "ngram-3"]
 
+    def test_a_name_stays_when_the_first_of_its_name_is_replaced(self) -> None:
+        w = World({f"unix:{i}": ScriptedProposer(welcome=capabilities("ngram")) for i in "ab"})
+        w.network.kill("unix:a")
+        w.network.serve("unix:a", ScriptedProposer(welcome=capabilities("suffix")))
+        w.settle(1.0)
+        w.network.break_streams("unix:b")
+        w.settle(1.0)
+        assert [s.name for s in w.pool.states()] == ["suffix", "ngram-2"]
+
     def test_only_names_the_one_that_is_asked(self) -> None:
         first, second = (ScriptedProposer(welcome=capabilities("ngram")) for _ in "ab")
         w = World({"unix:a": first, "unix:b": second})
@@ -250,6 +272,20 @@ class TestSeveral:
         ids += [2]
         drafts = w.round(view(1, ids, proposer="ngram-2", drafted=4, accepted=0))
         assert [b.proposer for b in drafts[1]] == ["ngram", "ngram-2"]
+
+    def test_a_round_that_one_was_not_told_of_is_not_told_as_its_next(self) -> None:
+        first, second = (ScriptedProposer(welcome=capabilities("ngram")) for _ in "ab")
+        w = World({"unix:a": first, "unix:b": second})
+        ids = [1]
+        w.round(view(1, ids))
+        ids.append(2)
+        w.round(view(1, ids, only="ngram-2", proposer="ngram", drafted=4, accepted=0))
+        ids.append(3)
+        w.round(view(1, ids, proposer="ngram-2", drafted=4, accepted=0))
+        (update,) = first.steps[-1].updates
+        assert list(update.commit.token_ids) == [2, 3]
+        assert (update.commit.proposer, update.commit.drafted) == ("", 0)
+        assert second.steps[-1].updates[0].commit.drafted == 4
 
     def test_each_hears_its_own_name_only_for_its_own_drafts(self) -> None:
         first, second = (ScriptedProposer(welcome=capabilities("ngram")) for _ in "ab")

@@ -8,6 +8,7 @@ import pytest
 
 from outrider.fake_transport import FakeNetwork
 from outrider.scripted_proposer import ScriptedProposer, capabilities
+from outrider.transport import Listener, Stream
 from tests.verifier_service.proposer_world import ADDRESS, DEADLINE_S, World, hello, view, world
 from verifier_service.proposer_pool import ProposerPool
 from verifier_service.proposer_state import LinkState
@@ -61,7 +62,8 @@ class TestSlow:
         times = []
         for _ in range(rounds):
             self.ids.append(3)
-            times.append(w.timed_round(view(1, self.ids))[1])
+            told = view(1, self.ids, proposer="scripted", drafted=4, accepted=0)
+            times.append(w.timed_round(told)[1])
             w.settle(pause)
         return times
 
@@ -84,6 +86,17 @@ class TestSlow:
         w.settle()
         assert len(proposer.steps) <= 4
 
+    def test_while_slow_it_has_one_step_at_a_time(self) -> None:
+        proposer = ScriptedProposer()
+        w = world(proposer)
+        self.hang(w, 10)
+        w.network.release(ADDRESS)
+        w.settle()
+        before = len(proposer.steps)
+        self.hang(w, 10)
+        w.settle()
+        assert len(proposer.steps) - before == 1
+
     def test_it_catches_up_in_one_commit_and_is_waited_for_again(self) -> None:
         proposer = ScriptedProposer()
         w = world(proposer)
@@ -96,8 +109,11 @@ class TestSlow:
         assert proposer.sequences[1].ids == self.ids
         (update,) = proposer.steps[before].updates
         assert len(update.commit.token_ids) > 40
+        # The last of many rounds must not be told as if it were all of them.
         assert (update.commit.proposer, update.commit.drafted) == ("", 0)
         self.rounds(w, 3, pause=0.001)
+        (update,) = proposer.steps[-1].updates
+        assert (update.commit.proposer, update.commit.drafted) == ("scripted", 4)
         assert w.link() is LinkState.CONNECTED
         assert set(w.round(view(1, [*self.ids, 5]))) == {1}
 
@@ -211,17 +227,42 @@ class TestFailure:
         assert set(proposer.sequences) == {2}
         assert proposer.closes == []
 
-    def test_an_old_streams_messages_are_not_heard(self) -> None:
-        proposer = ScriptedProposer()
-        w = world(proposer)
-        w.round(view(1, [1, 2]))
-        old = proposer.reply
-        assert old is not None
+    def test_an_old_streams_events_are_not_heard(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        w = world(serve=False)
+        listeners: list[Listener] = []
+        connect = w.network.connect
+
+        def note(address: str, listener: Listener) -> Stream:
+            listeners.append(listener)
+            return connect(address, listener)
+
+        monkeypatch.setattr(w.network, "connect", note)
+        w.network.serve(ADDRESS, ScriptedProposer())
+        w.settle(1.0)
         w.network.break_streams(ADDRESS)
         w.settle(1.0)
-        old(b"\xff")
-        w.settle()
-        assert w.state().dropped == {}
+        assert (len(listeners), w.link()) == (2, LinkState.CONNECTED)
+        listeners[0].received(b"\xff")
+        listeners[0].closed("UNAVAILABLE", "again")
+        assert (w.state().dropped, w.link()) == ({}, LinkState.CONNECTED)
+
+    def test_success_makes_the_next_attempt_quick_again(self) -> None:
+        w = world(serve=False)
+        w.settle(60.0)
+        w.network.serve(ADDRESS, ScriptedProposer())
+        w.settle(3.0)
+        w.round(view(1, [1, 2]))
+        w.network.break_streams(ADDRESS)
+        w.settle(0.2)
+        assert w.link() is LinkState.CONNECTED
+
+    @pytest.mark.parametrize("code", ["FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "INTERNAL"])
+    def test_any_status_after_the_welcome_is_a_loss_and_no_refusal(self, code: str) -> None:
+        w = world()
+        w.network.break_streams(ADDRESS, code, "")
+        assert w.link() is LinkState.CONNECTING
+        w.settle(1.0)
+        assert w.link() is LinkState.CONNECTED
 
     def test_a_regular_end_of_stream_is_a_loss_too(self) -> None:
         w = world()
