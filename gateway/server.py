@@ -22,6 +22,10 @@ from outrider.errors import InputError
 
 logger = logging.getLogger(__name__)
 
+# Longer than common clients keep an idle connection, so that they close it and never use one
+# that is being closed here.
+_KEEP_ALIVE_S = 75
+
 # After the drain, how long streams have to say that they were cut.
 _FAREWELL_S = 2
 
@@ -117,6 +121,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(settings.drain_timeout_s) + _FAREWELL_S,
     )
     server = _Server(config)
