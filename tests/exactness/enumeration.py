@@ -99,7 +99,7 @@ def _blocks(
     deterministic: bool,
 ) -> list[tuple[tuple[int, ...], float]]:
     """Every block that can be drafted, with its probability."""
-    blocks = [((), 1.0, context)]
+    blocks: list[tuple[tuple[int, ...], float, int]] = [((), 1.0, context)]
     for _ in range(k):
         grown = []
         for tokens, weight, at in blocks:
@@ -167,10 +167,10 @@ def _outcomes(
         accepted = scan(passed, inputs.draft_lengths)
         chances.scatter_add_(1, accepted.unsqueeze(1), chance)
     own = []
-    for accepted in range(k + 1):
-        at = torch.full((batch,), accepted)
-        row = probabilities[inputs.row_index[:, accepted]]
-        weights = residual_weights(row, scales[:, accepted], q, at, inputs.draft_lengths)
+    for count in range(k + 1):
+        at = torch.full((batch,), count)
+        row = probabilities[inputs.row_index[:, count]]
+        weights = residual_weights(row, scales[:, count], q, at, inputs.draft_lengths)
         own.append(weights / weights.sum(dim=1, keepdim=True))
     return chances.tolist(), torch.stack(own, dim=1).tolist()
 
