@@ -110,8 +110,9 @@ class ScriptedProposer:
     def _answer(self, step: proposer_pb2.Step) -> None:
         drafts = proposer_pb2.Drafts(step_id=step.step_id)
         lookahead = proposer_pb2.Lookahead(step_id=step.step_id)
+        closing = sum(close.sequence_id in self.sequences for close in step.closes)
         for update in step.updates:
-            held = self._apply(update)
+            held = self._apply(update, closing)
             if update.sequence_id in self.faults:
                 self.faults.remove(update.sequence_id)
                 del self.sequences[update.sequence_id]
@@ -155,14 +156,15 @@ class ScriptedProposer:
             q_form=types_pb2.Q_FORM_ONE_HOT,
         )
 
-    def _apply(self, update: proposer_pb2.SequenceUpdate) -> HeldSequence:
+    def _apply(self, update: proposer_pb2.SequenceUpdate, closing: int) -> HeldSequence:
         held = self.sequences.get(update.sequence_id)
         if update.WhichOneof("change") == "open":
             change = update.open
             if change.offset == 0:
                 if held is not None and update.epoch <= held.epoch:
                     raise ProtocolError(f"open with epoch {update.epoch} after {held.epoch}")
-                if held is None and len(self.sequences) >= self.welcome.max_sequences:
+                room = self.welcome.max_sequences + closing
+                if held is None and len(self.sequences) >= room:
                     raise ProtocolError("more sequences than this proposer can hold")
                 held = self.sequences[update.sequence_id] = HeldSequence(update.epoch)
             elif held is None or held.complete or change.offset != len(held.ids):

@@ -105,7 +105,6 @@ class ProposerAnswers:
         self._last = None
         most = MAX_OUTSTANDING_SLOW if self._pace.slow else MAX_OUTSTANDING
         if len(self._outstanding) >= most:
-            self._mirrors.skip(views)
             return None
         step, sent = self._mirrors.advance(views, step_id, now)
         if not step.updates and not step.closes:
@@ -232,14 +231,19 @@ class ProposerAnswers:
                 "too_many_blocks", f"{len(lookahead.blocks)} outcomes", len(lookahead.blocks)
             )
             return
+        # The next step was sent before this arrived: nobody's fault.
+        late = lookahead.step_id < self._last_step_id
         for outcome in lookahead.blocks:
-            self._take_outcome(outcome)
+            self._take_outcome(outcome, late)
 
-    def _take_outcome(self, outcome: proposer_pb2.OutcomeBlock) -> None:
+    def _take_outcome(self, outcome: proposer_pb2.OutcomeBlock, late: bool) -> None:
         block = outcome.block
         mirror = self._mirrors.get(block.sequence_id)
         if mirror is None or not _is_current(outcome, mirror):
-            self._record.drop("stale_lookahead", "its round is over")
+            if late:
+                self._record.lookahead_late += 1
+            else:
+                self._record.drop("stale_lookahead", f"for sequence {block.sequence_id}")
             return
         outcome_ids = tuple(outcome.outcome_token_ids)
         if block.base_length != outcome.base_length + len(outcome_ids) or not outcome_ids:

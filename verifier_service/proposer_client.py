@@ -192,6 +192,7 @@ class ProposerClient:
             draft_blocks=record.draft_blocks,
             lookahead_hits=record.lookahead_hits,
             lookahead_misses=record.lookahead_misses,
+            lookahead_late=record.lookahead_late,
             reconnects=max(0, record.welcomes - 1),
             faults=record.faults,
             wait_count=record.waits.count,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from speculation.v1 import proposer_pb2, types_pb2
 
@@ -62,8 +61,6 @@ class Mirror:
     told: bool = False
     sent: int = 0
     opening: bool = True
-    # A round ended that the proposer was not told of by itself.
-    gap: bool = False
     outcomes: dict[tuple[int, ...], DraftBlock] = field(default_factory=dict)
 
 
@@ -107,13 +104,6 @@ class Mirrors:
         if self._faults[sequence_id] > MAX_FAULTS:
             self._leave_out(sequence_id, "faulted")
 
-    def skip(self, views: Sequence[SequenceView]) -> None:
-        """These rounds are not told now; a later commit carries their ids in one piece."""
-        for view in views:
-            mirror = self._mirrors.get(view.sequence_id)
-            if mirror is not None:
-                mirror.gap = True
-
     def advance(
         self, views: Sequence[SequenceView], step_id: int, now: float
     ) -> tuple[proposer_pb2.Step, SentStep]:
@@ -124,7 +114,6 @@ class Mirrors:
         limit = self._limits.context_limit
         for view in views:
             if view.only and view.only != self._name:
-                self.skip((view,))
                 continue
             length = len(view.ids)
             if limit is not None and length >= limit:
@@ -156,8 +145,7 @@ class Mirrors:
         if mirror is None:
             if self._unserved.get(sequence_id, "over_capacity") != "over_capacity":
                 return None
-            # A close counts until it is sent: the proposer may read updates before closes.
-            if len(self._mirrors) + len(self._closes) >= self._limits.max_sequences:
+            if len(self._mirrors) >= self._limits.max_sequences:
                 self._leave_out(sequence_id, "over_capacity")
                 return None
             self._unserved.pop(sequence_id, None)
@@ -206,7 +194,6 @@ class Mirrors:
             mirror.told = True
             mirror.sent = end
             mirror.opening = more
-        mirror.gap = False
         return budget
 
     def _commit(
@@ -218,19 +205,19 @@ class Mirrors:
         wanted: int,
     ) -> None:
         ids = view.ids[mirror.sent :]
-        commit: dict[str, Any] = {"base_length": mirror.sent, "token_ids": ids}
-        if view.drafted and ids and not mirror.gap:
-            commit["proposer"] = self._told_name(view.proposer)
-            commit["drafted"] = view.drafted
-            commit["accepted"] = view.accepted
-        step.updates.add(
-            sequence_id=view.sequence_id,
-            epoch=mirror.epoch,
-            max_draft_tokens=wanted,
-            # A mapping is read several times faster than a message is copied.
-            commit=commit,
-        )
-        mirror.gap = False
+        # Setting fields one by one is faster than naming them in a call.
+        update = step.updates.add()
+        update.sequence_id = view.sequence_id
+        update.epoch = mirror.epoch
+        update.max_draft_tokens = wanted
+        commit = update.commit
+        commit.base_length = mirror.sent
+        commit.token_ids.extend(ids)
+        # A commit may span rounds that were not sent; the view tells of the last one only.
+        if view.drafted and len(ids) == view.accepted + 1:
+            commit.proposer = self._told_name(view.proposer)
+            commit.drafted = view.drafted
+            commit.accepted = view.accepted
         if not ids:
             return
         if wanted and self._limits.lookahead:

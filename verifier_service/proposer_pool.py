@@ -12,6 +12,8 @@ import re
 import threading
 from collections.abc import Sequence
 
+from outrider.addresses import parse_address
+from outrider.errors import InputError
 from outrider.transport import Clock, SystemClock, Transport
 from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_answers import parse
@@ -22,7 +24,6 @@ from verifier_service.proposer_state import ProposerState
 
 CLOSE_TIMEOUT_S = 1.0
 _LONGEST_NAP_S = 1.0
-_ADDRESS = re.compile(r"unix:.+|.+:\d{1,5}")
 
 
 class ProposerPool:
@@ -31,7 +32,8 @@ class ProposerPool:
     `addresses` are `unix:PATH` or `HOST:PORT`, each once; `draft_deadline_s` is the longest a
     step waits, counted from its `send`. Without a `transport` it speaks gRPC. With `maintain`
     False no thread is started and the caller calls `tick` (tests with a virtual clock).
-    Raises ValueError for bad arguments; connecting happens in the background.
+    Raises InputError for a bad address, ValueError for a bad deadline; connecting happens in the
+    background.
     """
 
     def __init__(
@@ -45,7 +47,10 @@ class ProposerPool:
         rng: random.Random | None = None,
         maintain: bool = True,
     ) -> None:
-        check_addresses(addresses)
+        dialled = [parse_address(address, "proposers") for address in addresses]
+        for address in dialled:
+            if dialled.count(address) > 1:
+                raise InputError(f"proposers: {address!r} is given twice; give each once")
         if not 0 < draft_deadline_s < float("inf"):
             raise ValueError(f"draft_deadline_s={draft_deadline_s}; a positive number is needed")
         self._deadline_s = draft_deadline_s
@@ -67,7 +72,7 @@ class ProposerPool:
                 listener=lambda client: _Listener(self, client),
                 rng=rng or random.Random(),
             )
-            for address in addresses
+            for address in dialled
         ]
         self._maintainer: threading.Thread | None = None
         if maintain and self._clients:
@@ -173,13 +178,3 @@ class _Listener:
             self._client.closed(self, code, detail, pool._clock.now())
             pool._condition.notify_all()
         pool._wake.set()
-
-
-def check_addresses(addresses: Sequence[str]) -> None:
-    """Raise ValueError for one that is not `unix:PATH` or `HOST:PORT`, or that is given twice."""
-    for address in addresses:
-        if not _ADDRESS.fullmatch(address):
-            raise ValueError(f"proposer address {address!r}; unix:PATH or HOST:PORT is needed")
-    for address in addresses:
-        if list(addresses).count(address) > 1:
-            raise ValueError(f"proposer address {address!r} is given twice")

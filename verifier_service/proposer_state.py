@@ -33,8 +33,9 @@ class ProposerState:
 
     `name` and `method` are empty until its first welcome; `detail` says why it is not simply
     connected. `dropped` counts blocks (or whole messages where they hold none) by reason,
-    `unserved` sequences it could not take by reason. `wait_counts` has one entry for each of
-    `proposer_pace.WAIT_BOUNDS_MS` and one for what is above.
+    `lookahead_late` outcomes that came after their round, `unserved` sequences it could not take by
+    reason. `wait_counts` has one entry for each of `proposer_pace.WAIT_BOUNDS_MS` and one for what
+    is above.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ProposerState:
     draft_blocks: int = 0
     lookahead_hits: int = 0
     lookahead_misses: int = 0
+    lookahead_late: int = 0
     reconnects: int = 0
     faults: int = 0
     wait_count: int = 0
@@ -100,6 +102,7 @@ class ProposerRecord:
         self.draft_blocks = 0
         self.lookahead_hits = 0
         self.lookahead_misses = 0
+        self.lookahead_late = 0
         self.welcomes = 0
         self.faults = 0
         self.waits = WaitHistogram()

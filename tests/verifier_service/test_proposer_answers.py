@@ -317,7 +317,7 @@ def test_one_log_line_for_each_kind_then_one_a_minute_with_the_count(
     assert "40 since the last such line" in lines[1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_no_bytes_raise_on_the_engines_thread(messages: list[bytes]) -> None:
     def spoil(response: Response) -> Iterable[Response | bytes]:
@@ -332,7 +332,7 @@ def test_no_bytes_raise_on_the_engines_thread(messages: list[bytes]) -> None:
         ids.append(3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_flipped_bytes_never_make_a_wrong_base(data: st.DataObject) -> None:
     def spoil(response: Response) -> Iterable[Response | bytes]:

@@ -137,9 +137,11 @@ def outcome(
     ids: Sequence[int] = (3,),
     block_base: int = 3,
     draft: Sequence[int] = (7,),
+    step_id: int = 1,
 ) -> Response:
     return Response(
         lookahead=proposer_pb2.Lookahead(
+            step_id=step_id,
             blocks=[
                 proposer_pb2.OutcomeBlock(
                     base_length=base,
@@ -152,7 +154,7 @@ def outcome(
                         q_form=types_pb2.Q_FORM_ONE_HOT,
                     ),
                 )
-            ]
+            ],
         )
     )
 
@@ -177,6 +179,31 @@ def test_bad_outcomes_are_dropped_and_counted(message: Response, reason: str) ->
     w.settle()
     assert w.state().dropped == {reason: 1}
     assert not w.round(view(1, [1, 2, 3]))[1][0].lookahead_hit
+
+
+def test_outcomes_that_come_after_their_round_are_nobodys_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    proposer = ScriptedProposer()
+    w = world(proposer)
+    w.round(view(1, [1, 2]), view(2, [5]))
+    w.round(view(1, [1, 2, 9]), closed=((2, True),))
+    proposer.push(outcome())
+    proposer.push(outcome(sequence_id=2, epoch=2, base=1, block_base=2))
+    w.settle()
+    assert (w.state().dropped, w.state().lookahead_late) == ({}, 2)
+    assert caplog.records == []
+
+
+def test_outcomes_of_an_earlier_step_serve_a_sequence_that_waited() -> None:
+    proposer = ScriptedProposer()
+    w = world(proposer)
+    w.round(view(1, [1, 2]), view(2, [5]))
+    w.round(view(2, [5, 6]))
+    proposer.push(outcome())
+    w.settle()
+    (block,) = w.round(view(1, [1, 2, 3]), view(2, [5, 6]))[1]
+    assert (block.token_ids, block.lookahead_hit) == ((7,), True)
 
 
 def test_outcomes_of_one_sequence_are_bounded() -> None:

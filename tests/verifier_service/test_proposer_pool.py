@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from outrider.errors import InputError
 from outrider.fake_transport import FakeNetwork
 from outrider.scripted_proposer import ScriptedProposer, capabilities
 from outrider.transport import Listener, Stream
@@ -331,12 +332,12 @@ class TestClose:
 class TestArguments:
     @pytest.mark.parametrize("address", ["", "unix:", "localhost", ":50051", "host:port"])
     def test_addresses_must_name_a_socket_or_port(self, address: str) -> None:
-        with pytest.raises(ValueError, match="unix:PATH or HOST:PORT"):
+        with pytest.raises(InputError, match="proposers: "):
             ProposerPool([address], hello(), 0.01, transport=FakeNetwork())
 
     def test_addresses_must_differ(self) -> None:
-        with pytest.raises(ValueError, match="given twice"):
-            ProposerPool(["unix:a", "unix:a"], hello(), 0.01, transport=FakeNetwork())
+        with pytest.raises(InputError, match="given twice"):
+            ProposerPool(["unix:a", "unix://a"], hello(), 0.01, transport=FakeNetwork())
 
     @pytest.mark.parametrize("deadline", [0.0, -1.0, float("inf"), float("nan")])
     def test_the_deadline_must_be_a_positive_number(self, deadline: float) -> None:
