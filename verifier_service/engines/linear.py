@@ -27,9 +27,10 @@ class HalfLinear(nn.Module):
     packed: Tensor
     bias: Tensor
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
+        """`dtype` is what the weights are rounded to before they are packed."""
         super().__init__()
-        weight = linear.weight.detach().float().contiguous()
+        weight = linear.weight.detach().to(dtype).float().contiguous()
         self.out_features = weight.shape[0]
         self.register_buffer(
             "packed",
@@ -81,27 +82,34 @@ def pack_linears(model: nn.Module, dtype: torch.dtype) -> str:
     float32 otherwise. Layers whose weights exceed half precision's range, and all layers on a
     processor without the kernels, keep torch's own product.
     """
-    kind: Callable[[nn.Linear], nn.Module]
+    pack: Callable[[nn.Linear], nn.Module | None]
     if dtype in (torch.bfloat16, torch.float16) and _has_half_kernel():
-        kind, name = HalfLinear, "half-precision weights (FBGEMM), float32 sums"
+        name = "half-precision weights (FBGEMM), float32 sums"
+
+        def pack(linear: nn.Linear) -> nn.Module | None:
+            fits = float(linear.weight.detach().abs().max()) <= _HALF_MAX
+            return HalfLinear(linear, dtype) if fits else None
+
     elif torch.backends.mkl.is_available():
-        kind, name = FloatLinear, "float32 weights (MKL)"
+        name, pack = "float32 weights (MKL)", FloatLinear
     else:
         return "torch's own products"
-    kept = _replace(model, kind)
+    kept = _replace(model, pack)
     return name if not kept else f"{name}; {kept} layers keep torch's own products"
 
 
-def _replace(module: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> int:
+def _replace(module: nn.Module, pack: Callable[[nn.Linear], nn.Module | None]) -> int:
+    """Pack what can be packed below `module`; how many layers could not."""
     kept = 0
     for name, child in module.named_children():
         if type(child) is nn.Linear:
-            if kind is HalfLinear and float(child.weight.detach().abs().max()) > _HALF_MAX:
+            packed = pack(child)
+            if packed is None:
                 kept += 1
-                continue
-            setattr(module, name, kind(child))
+            else:
+                setattr(module, name, packed)
         else:
-            kept += _replace(child, kind)
+            kept += _replace(child, pack)
     return kept
 
 
