@@ -72,9 +72,8 @@ def verifier(
         store = open_store(cache_dir)
         target = resolve_model(model, store, lambda name: pull_with_progress(store, name))
 
-        from verifier_service.server import run
-
         from verifier_service.messages import RejectionRule
+        from verifier_service.server import run
         from verifier_service.settings import VerifierSettings
 
         default_tokens = 8 if proposers else 0
