@@ -10,7 +10,7 @@ import uuid
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from speculation.v1 import proposer_pb2, proposer_pb2_grpc
+from speculation.v1 import proposer_pb2
 
 from outrider import logs
 from proposer_service import listener
@@ -115,7 +115,7 @@ async def serve_servicer(
 ) -> RunningServer:
     """Serve RPCs that are built already, beside health and reflection."""
     server = grpc.aio.server(options=_OPTIONS)
-    proposer_pb2_grpc.add_ProposerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    servicer.add_to(server)
     health_service = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name

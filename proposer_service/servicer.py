@@ -22,7 +22,7 @@ from proposer_service.session import Session
 logger = logging.getLogger(__name__)
 
 # Look-ahead lets the event loop see new messages at least this often.
-_SLICE_NS = 200_000
+SLICE_NS = 200_000
 
 Context = grpc.aio.ServicerContext[proposer_pb2.ProposeRequest, proposer_pb2.ProposeResponse]
 
@@ -79,6 +79,10 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         self._streams: dict[str, _Stream] = {}
         self._draining = False
 
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Make the server answer with these RPCs."""
+        proposer_pb2_grpc.add_ProposerServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
     async def GetCapabilities(
         self, request: proposer_pb2.GetCapabilitiesRequest, context: Any
     ) -> proposer_pb2.GetCapabilitiesResponse:
@@ -118,6 +122,14 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         for stream in list(self._streams.values()):
             stream.end(grpc.StatusCode.UNAVAILABLE, "the proposer is shutting down")
 
+    def check(self, hello: proposer_pb2.Hello) -> None:
+        """Raises HelloRefusedError for a verifier that cannot be served."""
+        check_hello(hello, self._capabilities)
+
+    async def send(self, context: Context, message: proposer_pb2.ProposeResponse) -> None:
+        """Send one answer or look-ahead; where a test's proposer misbehaves."""
+        await context.write(message)
+
     async def _handshake(self, stream: _Stream, context: Context) -> proposer_pb2.Hello | None:
         if self._draining:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the proposer is shutting down")
@@ -129,7 +141,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                 grpc.StatusCode.FAILED_PRECONDITION, "the first message of a stream must be a hello"
             )
         try:
-            check_hello(request.hello, self._capabilities)
+            self.check(request.hello)
         except HelloRefusedError as error:
             logger.warning("verifier refused: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -161,22 +173,23 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             if kind != "step":
                 # Of a newer protocol: it names no sequence, so it harms none.
                 continue
-            await context.write(session.answer(request.step))
+            await self.send(context, session.answer(request.step))
             stream.read_ahead()
             self._proposer.settle()
             if self._capabilities.lookahead:
-                await self._look_ahead(stream, session, context)
+                await self.look_ahead(stream, session, context)
 
-    async def _look_ahead(self, stream: _Stream, session: Session, context: Context) -> None:
+    async def look_ahead(self, stream: _Stream, session: Session, context: Context) -> None:
+        """Send blocks for the round in flight, unless a step arrives before they are made."""
         prepared = session.lookahead()
         begin = 0
         for _ in prepared.prepare():
             now = time.perf_counter_ns()
-            if now - begin > _SLICE_NS:
+            if now - begin > SLICE_NS:
                 await asyncio.sleep(0)
                 if stream.arrived:
                     return
                 begin = now
         message = prepared.message()
         if message is not None and not stream.arrived:
-            await context.write(message)
+            await self.send(context, message)

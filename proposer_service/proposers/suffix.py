@@ -195,10 +195,10 @@ class SuffixProposer(Proposer):
         while state != ROOT:
             shorter = automaton.longest[automaton.link[state]]
             # All tails of one state go on in the same way: the one that may draft most does best.
-            allowed = limits.by_length[shorter + 1 : length + 1]
-            if allowed and max(allowed) > best_score:
+            allowed = max(limits.by_length[shorter + 1 : length + 1], default=0)
+            if allowed > best_score:
                 ids, probabilities = automaton.likeliest_path(
-                    state, max(allowed), self._options.min_token_prob, unseen
+                    state, allowed, self._options.min_token_prob, unseen
                 )
                 score = sum(probabilities)
                 if score > best_score:

@@ -212,6 +212,15 @@ def test_a_running_request_that_was_evicted_adds_nothing_more() -> None:
     assert proposer.propose(1001, 4) == NO_DRAFT
 
 
+def test_a_running_output_is_seen_by_others_once_the_answer_is_sent() -> None:
+    proposer = SuffixProposer()
+    proposer.open(1000, [1], 1, "")
+    proposer.extend(1000, list(range(60, 100)))
+    assert draft_for(proposer, [9, 60, 61]) == NO_DRAFT
+    proposer.settle()
+    assert draft_for(proposer, [9, 60, 61]).ids == (62, 63)
+
+
 def test_an_unfinished_request_leaves_nothing() -> None:
     proposer = SuffixProposer()
     proposer.open(1000, [1], 1, "")
