@@ -44,7 +44,11 @@ def describe(
 
 
 def check_hello(hello: proposer_pb2.Hello, own: proposer_pb2.Capabilities) -> None:
-    """Raises HelloRefusedError naming the field, both values and, where it helps, the remedy."""
+    """Raises HelloRefusedError naming the field, both values and, where it helps, the remedy.
+
+    A verifier that may run more sequences than are followed here, or longer ones, is served: the
+    welcome tells it the limits.
+    """
     if hello.protocol_version != own.protocol_version:
         raise HelloRefusedError(
             f"protocol_version {hello.protocol_version}: this proposer speaks "
@@ -66,11 +70,6 @@ def check_hello(hello: proposer_pb2.Hello, own: proposer_pb2.Capabilities) -> No
             f"max_draft_tokens {hello.max_draft_tokens}: this proposer gives 1 to "
             f"{own.max_draft_tokens}; lower num_speculative_tokens or raise the proposer's "
             "max_draft_tokens"
-        )
-    if hello.max_sequences > own.max_sequences:
-        raise HelloRefusedError(
-            f"max_sequences {hello.max_sequences}: this proposer follows at most "
-            f"{own.max_sequences}; raise its max_sequences"
         )
     if not set(hello.accepted_q_forms) & set(own.q_forms):
         raise HelloRefusedError(
