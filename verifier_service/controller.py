@@ -30,7 +30,11 @@ _WAIT_RATE = 0.1
 _FREE_WAIT = 0.002
 # A plain step is taken when none was measured for so many steps and little is lost by it.
 _PLAIN_AGE, _PLAIN_MAX_GAIN = 256, 0.25
+# It is also taken when the curve has moved by this share since, on other counts' evidence.
+_PLAIN_DRIFT = 0.1
 _MAX_PROBES = 8
+# A row counts as free for a probe where it adds no more than this share of a plain step.
+_FREE_ROW = 0.001
 
 
 class Controller:
@@ -65,8 +69,8 @@ class Controller:
         self._depth = float(num_speculative_tokens)
         self._step = 0
         self._verified_at: dict[int, int] = {}
-        # Tokens that each probe of the last plan must emit to pay for itself.
-        self._probing: dict[int, float] = {}
+        # Each probe of the last plan: seconds spent on it, and seconds that a token is worth.
+        self._probing: dict[int, tuple[float, float]] = {}
         self._last: Admission | None = None
         self._refusal = ""
 
@@ -101,6 +105,7 @@ class Controller:
         """
         self._step += 1
         self._probing.clear()
+        self.estimates.begin_step()
         most = self._ceiling * len(candidates)
         if draft_budget is not None:
             most = max(min(most, draft_budget), 0)
@@ -171,7 +176,7 @@ class Controller:
             sequence_id, block, greedy=greedy, drafted=drafted, accepted=accepted
         )
         if sequence_id in self._probing:
-            self._budget.record(accepted, self._probing[sequence_id])
+            self._budget.record(accepted, *self._probing[sequence_id])
 
     def observe_shadow(
         self, sequence_id: int, block: DraftBlock, *, greedy: bool, compared: int, matched: int
@@ -229,39 +234,49 @@ class Controller:
 
     def _plain_due(self, best: Admission, sequences: int) -> bool:
         """Whether to measure a plain step again: all gains are told from what it costs."""
-        return (
-            any(best.counts)
-            and best.gain < _PLAIN_MAX_GAIN
-            and self.costs.age(sequences) > _PLAIN_AGE
-        )
+        if not any(best.counts):
+            return False
+        if self.costs.drift(sequences) > _PLAIN_DRIFT:
+            return True
+        return best.gain < _PLAIN_MAX_GAIN and self.costs.age(sequences) > _PLAIN_AGE
 
     def _probe(self, chosen: list[Offer], counts: list[int], best: Admission, most: int) -> None:
         """Admit drafts that do not seem to pay, as far as the probe budget goes.
 
-        Those that were not verified for longest come first.
+        First come those that were not verified for long or may soon pay. One draft each; where
+        the step's time does not rise with more rows, more.
         """
         left = [row for row, count in enumerate(counts) if count == 0]
         if not left or self._budget.saved <= 0.0:
             return
-        left.sort(key=lambda row: self._verified_at.get(chosen[row].sequence_id, -1))
-        step, used = best.step, sum(counts)
+        left.sort(key=lambda row: -self._urgency(chosen[row]))
+        step, used = best.step.tolist(), sum(counts)
+        last = min(most, len(step) - 1)
+        probes: list[int] = []
         for row in left[:_MAX_PROBES]:
-            offer = chosen[row]
-            room = min(offer.length, most - used, len(step) - 1 - used)
-            if room <= 0:
-                return
-            length, cost = 1, float(step[used + 1] - step[used])
-            while length < room and step[used + length + 1] - step[used] <= 1.2 * cost:
-                length += 1
-            cost = float(step[used + length] - step[used])
-            returned = float(offer.survival[:length].sum()) / best.rate
-            price = max(cost - returned, 0.1 * cost)
-            if not self._budget.affords(price):
-                return
-            self._budget.spend(price)
-            self._probing[offer.sequence_id] = cost * best.rate
-            counts[row] = length
-            used += length
+            if used >= last:
+                break
+            cost = step[used + 1] - step[used]
+            returned = float(chosen[row].survival[0]) / best.rate
+            if not self._budget.affords(max(cost - returned, 0.1 * cost)):
+                break
+            self._budget.spend(cost)
+            self._probing[chosen[row].sequence_id] = (cost, 1.0 / best.rate)
+            probes.append(row)
+            counts[row] = 1
+            used += 1
+        for row in probes:
+            while (
+                counts[row] < chosen[row].length
+                and used < last
+                and step[used + 1] - step[used] <= _FREE_ROW * step[0]
+            ):
+                counts[row] += 1
+                used += 1
+
+    def _urgency(self, offer: Offer) -> float:
+        waited = self._step - self._verified_at.get(offer.sequence_id, 0)
+        return waited * (0.05 + float(offer.survival[0]))
 
     def _decisions(
         self,

@@ -19,11 +19,12 @@ Floats = NDArray[np.float64]
 
 # Weight of an observation of a well-known count of rows, and of the first one of a new count.
 _RATE, _FIRST_RATE = 0.06, 0.3
-# How much of it moves counts that it did not measure: a busy machine slows every step, so part of
-# each surprise is about all of them.
+# How much every other count moves with it: a busy machine slows all steps alike.
 _COUPLING = 0.3
-# Largest relative surprise that one observation may carry; a pause cannot bend the curve.
-_CLIP = 0.2
+# Largest relative surprise that one observation may carry alone: a pause cannot bend the curve. A
+# surprise that its two predecessors confirm carries as much as the middle one of the three, and
+# moves everything faster.
+_CLIP, _CONFIRMED_RATE = 0.1, 0.3
 # Counts of rows up to here are told apart; beyond, counts this ratio apart.
 _DENSE, _RATIO = 256, 1.1
 # Observations that the attention fit remembers, and the prior that holds it at 0: so many of them
@@ -42,12 +43,15 @@ class CostTable:
         "_clock",
         "_context",
         "_cross",
+        "_drift",
+        "_drift_seen",
         "_knots",
         "_means",
         "_seconds",
         "_seen",
         "_slopes",
         "_square",
+        "_surprises",
         "_visits",
     )
 
@@ -56,6 +60,10 @@ class CostTable:
         self._seconds = seconds
         self._context = context
         self._clock = 0
+        self._surprises = (0.0, 0.0)
+        # Sum of the moves that all counts shared, now and when each count was last confirmed.
+        self._drift = 0.0
+        self._drift_seen = [0.0] * len(knots)
         self._seen = [0] * len(knots)
         self._visits = [0.0] * len(knots)
         # Seconds for each context token, and for each (context token, row of its sequence).
@@ -117,13 +125,18 @@ class CostTable:
         self._clock += 1
         self._grow(query_tokens)
         expected = self.seconds(query_tokens, sequences, context)
-        surprise = min(max(seconds / expected - 1.0, -_CLIP), _CLIP)
+        surprise, middle = self._believe(seconds / expected - 1.0)
         left, share = self._locate(query_tokens)
         nearest = left if share < 0.5 else left + 1
         self._fit(nearest, query_tokens / sequences, context, expected * (1.0 + surprise))
-        rate = max(_RATE, _FIRST_RATE / (1.0 + self._visits[nearest]))
+        base = _CONFIRMED_RATE if abs(middle) > _CLIP else _RATE
+        rate = max(base, _FIRST_RATE / (1.0 + self._visits[nearest]))
         self._visits[nearest] += 1.0
-        change = np.full(len(self._knots), 1.0 + _RATE * _COUPLING * surprise)
+        self._drift += base * _COUPLING * surprise
+        if abs(surprise) < _CLIP:
+            self._seen[nearest] = self._clock
+            self._drift_seen[nearest] = self._drift
+        change = np.full(len(self._knots), 1.0 + base * _COUPLING * surprise)
         change[left] = 1.0 + rate * surprise * (1.0 - share)
         if share:
             change[left + 1] = 1.0 + rate * surprise * share
@@ -135,12 +148,14 @@ class CostTable:
             values[right] = max(values[left], values[right])
         np.minimum(values[:left], values[left], out=values[:left])
         np.maximum(values[right:], values[right], out=values[right:])
-        self._seen[nearest] = self._clock
 
     def age(self, query_tokens: int) -> int:
-        """How many observations ago a step of about so many rows was last measured."""
-        left, share = self._locate(query_tokens)
-        return self._clock - self._seen[left if share < 0.5 else left + 1]
+        """How many observations ago a step of about so many rows was last measured as expected."""
+        return self._clock - self._seen[self._nearest(query_tokens)]
+
+    def drift(self, query_tokens: int) -> float:
+        """How far, relatively, the curve has moved at so many rows on others' evidence alone."""
+        return abs(self._drift - self._drift_seen[self._nearest(query_tokens)])
 
     def milliseconds(self) -> dict[int, float]:
         """The curve for people: {query tokens: milliseconds} at powers of two and its end."""
@@ -195,6 +210,16 @@ class CostTable:
         rise = self._seconds[-1] - self._seconds[-2]
         return float(rise / (self._knots[-1] - self._knots[-2]))
 
+    def _believe(self, surprise: float) -> tuple[float, float]:
+        """What of a relative surprise is no passing pause, and the middle of the last three."""
+        middle = sorted((*self._surprises, surprise))[1]
+        self._surprises = (self._surprises[1], surprise)
+        return min(max(surprise, min(-_CLIP, middle)), max(_CLIP, middle)), middle
+
+    def _nearest(self, query_tokens: int) -> int:
+        left, share = self._locate(query_tokens)
+        return left if share < 0.5 else left + 1
+
     def _grow(self, query_tokens: int) -> None:
         last = float(self._knots[-1])
         if query_tokens < last * _RATIO or query_tokens <= last:
@@ -204,6 +229,7 @@ class CostTable:
         self._seconds = np.append(self._seconds, beyond)
         self._context = np.append(self._context, self._context[-1])
         self._seen.append(0)
+        self._drift_seen.append(self._drift)
         self._visits.append(0.0)
         self._means.append((0.0, 0.0))
 

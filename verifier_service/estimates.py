@@ -9,8 +9,7 @@ far as it has evidence:
 
     prior -> proposer -> (+ greedy) -> (+ position) -> (+ match length) or (+ confidence)
 
-On top, each (sequence, proposer) carries an offset in log-odds: text that suits a proposer less or
-more than its average. It is a recursive Bayesian logistic fit with forgetting.
+`verifier_service/offsets.py` adds how each proposer does lately and on each sequence.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verifier_service.messages import DraftBlock, QForm
+from verifier_service.offsets import Key, Offsets
 
 Floats = NDArray[np.float64]
 
@@ -38,14 +38,8 @@ _PRIOR_MEAN = 0.6
 _PRIOR_WEIGHT = 2.0
 # Pseudo-trials with which a cell believes the cell above it.
 _SHRINK = 5.0
-# Trials that a cell remembers.
-_MEMORY = 80.0
-_KEEP = 1.0 - 1.0 / _MEMORY
-# A sequence's offset: prior precision in log-odds^-2, forgetting for each trial, and its bounds.
-_OFFSET_PRECISION = 1.0
-_OFFSET_KEEP = 0.96
-_OFFSET_LIMIT = 5.0
-_MAX_SEQUENCES = 8192
+# Trials that a cell remembers: a floor, and so many steps' worth of trials.
+_MEMORY, _MEMORY_STEPS = 60.0, 24.0
 _LOW, _HIGH = 0.002, 0.995
 
 
@@ -61,19 +55,15 @@ class Survivals:
     optimistic: Floats
 
 
-@dataclass(slots=True)
-class _Offset:
-    value: float = 0.0
-    precision: float = _OFFSET_PRECISION
-
-
 class _Group:
     """Cells of one (proposer, greedy) pair; index 0 of the first axis is trials, 1 is successes."""
 
-    __slots__ = ("by_confidence", "by_match", "by_position", "total")
+    __slots__ = ("by_confidence", "by_match", "by_position", "fresh", "total")
 
     def __init__(self, positions: int) -> None:
         self.total = [0.0, 0.0]
+        # Trials that were not long ago, for optimism about what is not tried any more.
+        self.fresh = 0.0
         self.by_position = np.zeros((2, positions))
         self.by_match = np.zeros((2, _MATCHES, positions))
         self.by_confidence = np.zeros((2, _CONFIDENCES, positions))
@@ -86,13 +76,17 @@ class AcceptanceEstimates:
 
     def __init__(self, positions: int) -> None:
         self._positions = positions
-        self._groups: dict[tuple[str, bool], _Group] = {}
+        self._groups: dict[Key, _Group] = {}
         self._totals: dict[str, list[float]] = {}
-        self._offsets: dict[int, dict[str, _Offset]] = {}
+        self._offsets = Offsets()
         # Odds [matches, K] and [confidences, K] of each group, rebuilt when it learnt something.
-        self._odds: dict[tuple[str, bool], tuple[Floats, Floats]] = {}
-        self._stale: set[tuple[str, bool]] = set()
+        self._odds: dict[Key, tuple[Floats, Floats]] = {}
+        self._stale: set[Key] = set()
         self._steps = np.arange(positions)
+
+    def begin_step(self) -> None:
+        """Mark a step: memory spans steps, not trials, so that batches learn as long as one."""
+        self._offsets.begin_step()
 
     def survivals(
         self,
@@ -109,7 +103,6 @@ class AcceptanceEstimates:
         """
         odds = np.empty((len(blocks), self._positions))
         means, bounds = [], []
-        none: dict[str, _Offset] = {}
         for i, block in enumerate(blocks):
             key = (block.proposer, greedy[i])
             if key in self._stale or key not in self._odds:
@@ -119,12 +112,11 @@ class AcceptanceEstimates:
             if block.confidences and block.q_form is not QForm.SPARSE:
                 for position, bucket in enumerate(_buckets(block.confidences, lengths[i])):
                     odds[i, position] = by_confidence[bucket, position]
-            offset = self._offsets.get(sequence_ids[i], none).get(block.proposer)
-            value, precision = (
-                (offset.value, offset.precision) if offset else (0.0, _OFFSET_PRECISION)
-            )
+            value, variance = self._offsets.at(sequence_ids[i], key)
             means.append(value)
-            bounds.append(value + 1.0 / math.sqrt(precision))
+            if optimistic:
+                fresh = self._groups[key].fresh
+                bounds.append(value + math.sqrt(variance + 4.0 / (4.0 + fresh)))
         inside = self._steps < np.array(lengths)[:, None]
         mean = _chain(odds, means, inside)
         return Survivals(mean, _chain(odds, bounds, inside) if optimistic else mean)
@@ -141,26 +133,31 @@ class AcceptanceEstimates:
             return
         right = min(accepted, tried)
         key = (block.proposer, greedy)
-        predicted = self._before_learning(sequence_id, block, key, tried)
+        self._offsets.learn(sequence_id, key, self._predicted(block, key, tried), right)
         group = self._groups[key]
-        _count(self._totals[block.proposer], tried, right)
-        _count(group.total, tried, right)
+        memory = _MEMORY + _MEMORY_STEPS * self._offsets.pace
+        for total in (self._totals[block.proposer], group.total):
+            share = min(1.0, memory / (total[0] + tried))
+            total[0] = (total[0] + tried) * share
+            total[1] = (total[1] + right) * share
+        for other in self._groups.values():
+            other.fresh *= 0.998
+        group.fresh += tried
         match = bisect_right(_MATCH_EDGES, block.match_length)
         for cells in (group.by_position, group.by_match[:, match]):
-            cells[:, :tried] *= _KEEP
             cells[0, :tried] += 1.0
             cells[1, :right] += 1.0
+            cells[:, :tried] *= np.minimum(1.0, memory / cells[0, :tried])
         if block.confidences and block.q_form is not QForm.SPARSE:
             for position, bucket in enumerate(_buckets(block.confidences, tried)):
                 cell = group.by_confidence[:, bucket, position]
-                cell *= _KEEP
                 cell += (1.0, 1.0 if position < right else 0.0)
+                cell *= min(1.0, memory / float(cell[0]))
         self._stale.add(key)
-        self._learn_offset(sequence_id, block.proposer, predicted, right)
 
     def forget(self, sequence_id: int) -> None:
         """Drop what is known of one sequence only. Unknown ids are ignored."""
-        self._offsets.pop(sequence_id, None)
+        self._offsets.forget(sequence_id)
 
     def trials(self, proposer: str) -> float:
         """Decayed number of comparisons behind a proposer's estimates."""
@@ -176,7 +173,7 @@ class AcceptanceEstimates:
             for proposer, greedy in self._groups
         }
 
-    def _position_rates(self, key: tuple[str, bool]) -> Floats:
+    def _position_rates(self, key: Key) -> Floats:
         total, group = self._totals[key[0]], self._groups[key]
         rate = (total[1] + _PRIOR_WEIGHT * _PRIOR_MEAN) / (total[0] + _PRIOR_WEIGHT)
         rate = (group.total[1] + _SHRINK * rate) / (group.total[0] + _SHRINK)
@@ -184,7 +181,7 @@ class AcceptanceEstimates:
         rates: Floats = (cells[1] + _SHRINK * rate) / (cells[0] + _SHRINK)
         return rates
 
-    def _rebuild(self, key: tuple[str, bool]) -> None:
+    def _rebuild(self, key: Key) -> None:
         if key not in self._groups:
             self._groups[key] = _Group(self._positions)
             self._totals.setdefault(key[0], [0.0, 0.0])
@@ -192,10 +189,8 @@ class AcceptanceEstimates:
         self._odds[key] = (_odds(group.by_match, parent), _odds(group.by_confidence, parent))
         self._stale.discard(key)
 
-    def _before_learning(
-        self, sequence_id: int, block: DraftBlock, key: tuple[str, bool], tried: int
-    ) -> list[float]:
-        """Log-odds of each tried position as the cells saw them, without the sequence's offset."""
+    def _predicted(self, block: DraftBlock, key: Key, tried: int) -> list[float]:
+        """Log-odds that the cells give each of the first `tried` drafts."""
         if key not in self._odds:
             self._rebuild(key)
         by_match, by_confidence = self._odds[key]
@@ -204,34 +199,6 @@ class AcceptanceEstimates:
             for position, bucket in enumerate(_buckets(block.confidences, tried)):
                 row[position] = float(by_confidence[bucket, position])
         return [math.log(odds) for odds in row]
-
-    def _learn_offset(
-        self, sequence_id: int, proposer: str, predicted: list[float], right: int
-    ) -> None:
-        mine = self._offsets.get(sequence_id)
-        if mine is None:
-            if len(self._offsets) >= _MAX_SEQUENCES:
-                del self._offsets[next(iter(self._offsets))]
-            mine = self._offsets[sequence_id] = {}
-        offset = mine.setdefault(proposer, _Offset())
-        for position, base in enumerate(predicted):
-            chance = 1.0 / (1.0 + math.exp(-base - offset.value))
-            offset.precision = max(
-                _OFFSET_PRECISION, offset.precision * _OFFSET_KEEP + chance * (1.0 - chance)
-            )
-            outcome = 1.0 if position < right else 0.0
-            moved = offset.value + (outcome - chance) / offset.precision
-            offset.value = min(max(moved, -_OFFSET_LIMIT), _OFFSET_LIMIT)
-        # What was not seen lately is known less well.
-        for name, other in mine.items():
-            if name != proposer:
-                other.precision = max(_OFFSET_PRECISION, other.precision * 0.995)
-
-
-def _count(total: list[float], tried: int, right: int) -> None:
-    keep = _KEEP**tried
-    total[0] = total[0] * keep + tried
-    total[1] = total[1] * keep + right
 
 
 def _odds(cells: Floats, parent: Floats) -> Floats:

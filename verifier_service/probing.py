@@ -47,11 +47,14 @@ class ProbeBudget:
     def spend(self, seconds: float) -> None:
         self._saved -= seconds
 
-    def record(self, accepted: int, needed: float) -> None:
-        """Take in a probe's outcome: drafts accepted, and how many would have paid for it.
+    def record(self, accepted: int, cost: float, token_seconds: float) -> None:
+        """Take in how a probe that cost `cost` seconds ended; what it emitted is paid back.
 
-        The evidence is a sum that never falls below 0, so old failures cannot outweigh a change;
-        it drifts up while less than half of what is needed is accepted.
+        So the budget bounds what probing really loses, and a probe that pays is followed at once.
+        The evidence is a sum that never falls below 0, so that old failures cannot outweigh a
+        change; it drifts up while less than half of what would pay is accepted.
         """
-        evidence = self._against + 1.0 - 2.0 * accepted / max(needed, 1e-3)
+        returned = accepted * token_seconds
+        self._saved = min(self._saved + returned, _MOST_SAVED * self._step_seconds)
+        evidence = self._against + 1.0 - 2.0 * returned / max(cost, 1e-9)
         self._against = min(max(evidence, 0.0), _MOST_EVIDENCE)

@@ -90,6 +90,9 @@ def simulate(
 ) -> Result:
     """Run `steps` steps of `batch` sequences; `lifetime` steps each, 0 for ever."""
     rng = np.random.default_rng(seed)
+    clock = np.random.default_rng(seed + 1)
+    slowness = np.exp(clock.normal(0.0, noise, steps))
+    slowness *= np.where(clock.random(steps) < pauses, 8.0, 1.0)
     profile = {rows: cost(rows) for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)}
     control = controller or Controller(K, CostTable.from_profile(profile))
     result = Result()
@@ -112,9 +115,7 @@ def simulate(
         decisions = control.plan(candidates, other_query_tokens=0, total_context=100 * batch)
         drafted = sum(d.drafted for d in decisions)
         rows = batch + drafted
-        seconds = cost(rows) * float(np.exp(rng.normal(0.0, noise)))
-        if pauses and rng.random() < pauses:
-            seconds *= 8.0
+        seconds = cost(rows) * float(slowness[step])
         emitted = batch
         for row, (candidate, decision) in enumerate(zip(candidates, decisions, strict=True)):
             for block in candidate.blocks:

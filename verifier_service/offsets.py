@@ -1,0 +1,119 @@
+"""How much better or worse a proposer does than its averages: lately, and on one sequence.
+
+Knows predicted log-odds and outcomes; knows no cells, blocks or ids of tokens. Both offsets are
+recursive Bayesian logistic fits with forgetting, in log-odds, added to the averages' prediction:
+a common one for each proposer ("lately": notices within a step or two that a whole batch changed
+its text) and one for each (sequence, proposer).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# (proposer, whether decoding is greedy)
+Key = tuple[str, bool]
+
+_LIMIT = 5.0
+# Common offset: precision of its prior, and what it keeps of information and value each step.
+_COMMON_PRECISION, _COMMON_KEEP, _COMMON_VALUE_KEEP = 2.0, 0.9, 0.98
+# Sequence offset: forgetting for each trial, and bounds of its prior's precision. While many are
+# tried, the prior follows how much sequences really differ, so that the luckiest of many do not
+# look good; the less is tried, the more freely an offset moves.
+_KEEP = 0.96
+_LEAST_PRECISION, _MOST_PRECISION, _TRIALS_PER_PRECISION = 1.0, 6.0, 4.0
+_SPREAD_RATE = 1.0 / 256.0
+_PACE_RATE = 1.0 / 16.0
+# What a sequence's offset keeps of its information when another proposer's block was verified.
+_UNUSED_KEEP = 0.995
+_MAX_SEQUENCES = 8192
+
+
+@dataclass(slots=True)
+class _Offset:
+    """Log-odds, and the information (inverse variance) that rounds gave about them."""
+
+    value: float = 0.0
+    information: float = 0.0
+
+    def learn(self, chance: float, outcome: float, prior: float, pull: float) -> None:
+        self.information += chance * (1.0 - chance)
+        change = (outcome - chance - pull * self.value) / (prior + self.information)
+        self.value = min(max(self.value + change, -_LIMIT), _LIMIT)
+
+
+class Offsets:
+    """Offsets of all proposers and live sequences."""
+
+    __slots__ = ("_by_sequence", "_common", "_pace", "_spread", "_trials")
+
+    def __init__(self) -> None:
+        self._common: dict[Key, _Offset] = {}
+        self._by_sequence: dict[int, dict[Key, _Offset]] = {}
+        # Trials of this step and their decayed average.
+        self._trials = 0.0
+        self._pace = 0.0
+        # Decayed mean of sequence offsets' squares beyond what chance explains.
+        self._spread = 1.0
+
+    @property
+    def pace(self) -> float:
+        """Drafts that reached a verdict in a step, on average over the last few steps."""
+        return self._pace
+
+    def begin_step(self) -> None:
+        self._pace += _PACE_RATE * (self._trials - self._pace)
+        self._trials = 0.0
+        for common in self._common.values():
+            common.information *= _COMMON_KEEP
+
+    def at(self, sequence_id: int, key: Key) -> tuple[float, float]:
+        """Log-odds to add for a sequence's block, and the variance of the sequence's part."""
+        common = self._common.get(key)
+        value = common.value if common else 0.0
+        own = self._by_sequence.get(sequence_id, {}).get(key)
+        if own is None:
+            return value, 1.0 / self._prior
+        return value + own.value, 1.0 / (self._prior + own.information)
+
+    def learn(self, sequence_id: int, key: Key, predicted: Sequence[float], right: int) -> None:
+        """Take in a round: log-odds `predicted` by the averages for each draft that was reached,
+        the first `right` of which were accepted."""
+        self._trials += len(predicted)
+        common = self._common.setdefault(key, _Offset())
+        if key not in self._by_sequence.get(sequence_id, {}):
+            self._add(sequence_id, key)
+        mine = self._by_sequence[sequence_id]
+        own = mine[key]
+        prior = self._prior
+        pull = prior * (1.0 - _KEEP)
+        for position, base in enumerate(predicted):
+            chance = 1.0 / (1.0 + math.exp(-base - common.value - own.value))
+            outcome = 1.0 if position < right else 0.0
+            own.information *= _KEEP
+            own.learn(chance, outcome, prior, pull)
+            common.learn(chance, outcome, _COMMON_PRECISION, 0.0)
+        # The averages follow, so the common part may give back what they have taken over.
+        common.value *= _COMMON_VALUE_KEEP
+        by_chance = own.information / (prior + own.information) ** 2
+        self._spread += _SPREAD_RATE * (own.value**2 - by_chance - self._spread)
+        for name, other in mine.items():
+            if name != key:
+                other.information *= _UNUSED_KEEP
+
+    def forget(self, sequence_id: int) -> None:
+        """Drop one sequence's offsets. Unknown ids are ignored."""
+        self._by_sequence.pop(sequence_id, None)
+
+    @property
+    def _prior(self) -> float:
+        most = min(_MOST_PRECISION, self._pace / _TRIALS_PER_PRECISION)
+        return max(_LEAST_PRECISION, min(most, 1.0 / max(self._spread, 1e-3)))
+
+    def _add(self, sequence_id: int, key: Key) -> None:
+        if sequence_id not in self._by_sequence:
+            if len(self._by_sequence) >= _MAX_SEQUENCES:
+                del self._by_sequence[next(iter(self._by_sequence))]
+            self._by_sequence[sequence_id] = {}
+        self._by_sequence[sequence_id][key] = _Offset()
