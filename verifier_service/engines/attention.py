@@ -191,7 +191,7 @@ def _attend_shape(
     return query.new_empty(query.shape[0], query.shape[2], query.shape[1], value.shape[3])
 
 
-_library = torch.library.Library("outrider", "DEF")
+_library = torch.library.Library("outrider", "FRAGMENT")
 _library.define(
     "attend(Tensor query, Tensor key, Tensor value, Tensor handle, float scale, int window)"
     " -> Tensor"

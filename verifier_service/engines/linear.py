@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -48,31 +49,60 @@ class HalfLinear(nn.Module):
 
 
 class FloatLinear(nn.Module):
-    """y = x W^T + b with W in MKL's packed float32 form."""
+    """y = x W^T + b with W in MKL's packed float32 form.
 
-    weight: Tensor
-    packed: Tensor
+    The packed weight is no ordinary tensor and MKL's operator is known to torch.compile only for
+    weights that it packed itself, so an operator of our own finds this module by a handle.
+    """
+
+    handle: Tensor
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
+        # MKL's operator takes the plain weight too, for row counts it has not packed for.
         weight = linear.weight.detach().float().contiguous()
-        # The operator asks for the plain weight as well, and uses it only while packing.
-        self.register_buffer("weight", weight, persistent=False)
-        # MKL takes the number of rows as a hint; other numbers work too.
-        self.register_buffer(
-            "packed", torch.ops.mkl._mkl_reorder_linear_weight(weight, _ROWS_HINT), persistent=False
-        )
-        self.bias = None if linear.bias is None else linear.bias.detach().float()
+        self.packed = [torch.ops.mkl._mkl_reorder_linear_weight(weight, _ROWS_HINT)]
+        self.plain = [weight, None if linear.bias is None else linear.bias.detach().float()]
+        self.out_features = weight.shape[0]
+        self.register_buffer("handle", torch.tensor(id(self)), persistent=False)
+        _float_layers[id(self)] = self
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        y: Tensor = torch.ops.mkl._mkl_linear(
-            rows, self.packed, self.weight, self.bias, rows.shape[0]
+        y: Tensor = torch.ops.outrider.float_linear(
+            x.reshape(-1, x.shape[-1]), self.handle, self.out_features
         )
-        return y.view(*x.shape[:-1], self.weight.shape[0])
+        return y.view(*x.shape[:-1], self.out_features)
+
+    def agrees(self, linear: nn.Linear) -> bool:
+        """Whether it computes what `linear` does for row counts other than the hint."""
+        for rows in (1, 3, 17):
+            x = torch.linspace(-1, 1, rows * linear.in_features).view(rows, -1)
+            if not torch.allclose(self(x), linear(x), rtol=1e-3, atol=1e-3):
+                return False
+        return True
 
 
+# MKL asks for the number of rows while packing. It serves others as well, which its manual does
+# not promise: every layer is checked.
 _ROWS_HINT = 8
+_float_layers: WeakValueDictionary[int, FloatLinear] = WeakValueDictionary()
+
+
+def _float_linear(x: Tensor, handle: Tensor, out_features: int) -> Tensor:
+    layer = _float_layers[int(handle)]
+    weight, bias = layer.plain
+    y: Tensor = torch.ops.mkl._mkl_linear(x, layer.packed[0], weight, bias, x.shape[0])
+    return y
+
+
+def _float_linear_shape(x: Tensor, handle: Tensor, out_features: int) -> Tensor:
+    return x.new_empty(x.shape[0], out_features)
+
+
+_library = torch.library.Library("outrider", "FRAGMENT")
+_library.define("float_linear(Tensor x, Tensor handle, int out_features) -> Tensor")
+_library.impl("float_linear", _float_linear, "CPU")
+torch.library.register_fake("outrider::float_linear", _float_linear_shape, lib=_library)
 
 
 def pack_linears(model: nn.Module, dtype: torch.dtype) -> str:
@@ -91,7 +121,12 @@ def pack_linears(model: nn.Module, dtype: torch.dtype) -> str:
             return HalfLinear(linear, dtype) if fits else None
 
     elif torch.backends.mkl.is_available():
-        name, pack = "float32 weights (MKL)", FloatLinear
+        name = "float32 weights (MKL)"
+
+        def pack(linear: nn.Linear) -> nn.Module | None:
+            layer = FloatLinear(linear)
+            return layer if layer.agrees(linear) else None
+
     else:
         return "torch's own products"
     kept = _replace(model, pack)
