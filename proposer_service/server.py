@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import uuid
@@ -142,6 +143,8 @@ async def _serve(settings: ProposerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     running = await start(settings)
+    # What was imported stays: collections need not look at it while answers are due.
+    gc.freeze()
     await stop.wait()
     logger.info("proposer draining")
     await running.stop()
