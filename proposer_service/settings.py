@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from proposer_service.proposers.suffix import SuffixOptions
+from proposer_service.proposers.suffix_options import SuffixOptions
 
 Method = Literal["ngram", "suffix"]
 METHODS: tuple[str, ...] = get_args(Method)

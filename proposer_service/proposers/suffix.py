@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from proposer_service.proposers.base import NO_DRAFT, Draft, Outcome, Proposer
 from proposer_service.proposers.output_trie import OutputTrie, Place
+from proposer_service.proposers.suffix_options import DraftLimits, SuffixOptions
 from proposer_service.proposers.text_automaton import ROOT, TextAutomaton
 
 # Look-ahead takes the likeliest ends of a round, each at least so likely; a rejection only at the
@@ -21,32 +22,6 @@ from proposer_service.proposers.text_automaton import ROOT, TextAutomaton
 _LOOKAHEAD_OUTCOMES = 2
 _LOOKAHEAD_POSITIONS = 2
 _LOOKAHEAD_MIN_PROBABILITY = 0.12
-
-
-@dataclass(frozen=True, slots=True)
-class SuffixOptions:
-    """vLLM's four `suffix_decoding_*` keys.
-
-    `max_tree_depth` bounds tail and draft together, in tokens; `max_cached_requests` is how many
-    requests' outputs the global trees hold in all (0: no global trees); a draft has at most
-    `max_spec_factor` tokens for each token of the tail that it continues, and ends before its
-    probability falls under `min_token_prob`.
-    """
-
-    max_tree_depth: int = 24
-    max_cached_requests: int = 10_000
-    max_spec_factor: float = 1.0
-    min_token_prob: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name, valid, allowed in (
-            ("max_tree_depth", self.max_tree_depth >= 1, "at least 1"),
-            ("max_cached_requests", self.max_cached_requests >= 0, "at least 0"),
-            ("max_spec_factor", 0 <= self.max_spec_factor < float("inf"), "a number >= 0"),
-            ("min_token_prob", 0 <= self.min_token_prob <= 1, "in [0, 1]"),
-        ):
-            if not valid:
-                raise ValueError(f"suffix_decoding_{name}={getattr(self, name)}: must be {allowed}")
 
 
 @dataclass(slots=True)
@@ -86,7 +61,7 @@ class SuffixProposer(Proposer):
         self._next_cached = 0
         # Those whose new ids enter the trie with the next `settle`.
         self._waiting: dict[int, _CachedOutput] = {}
-        self._limits: dict[int, _Limits] = {}
+        self._limits: dict[int, DraftLimits] = {}
 
     def open(self, sequence_id: int, ids: Sequence[int], prompt_length: int, salt: str) -> None:
         cached = self._new_cached(salt) if self._options.max_cached_requests else None
@@ -171,7 +146,7 @@ class SuffixProposer(Proposer):
         depth = self._options.max_tree_depth
         limits = self._limits.get(max_draft_tokens)
         if limits is None:
-            limits = self._limits[max_draft_tokens] = _Limits(self._options, max_draft_tokens)
+            limits = self._limits[max_draft_tokens] = DraftLimits(self._options, max_draft_tokens)
         recent = (*text.recent, *extra)[-depth:] if extra else text.recent
         # `extra` did not happen yet, so the automaton has not counted this tail itself.
         draft, score = self._best_local(
@@ -187,7 +162,7 @@ class SuffixProposer(Proposer):
         return draft if other is None else other
 
     def _best_local(
-        self, automaton: TextAutomaton, state: int, length: int, limits: _Limits, unseen: int
+        self, automaton: TextAutomaton, state: int, length: int, limits: DraftLimits, unseen: int
     ) -> tuple[Draft, float]:
         best: tuple[list[int], list[float]] = ([], [])
         best_score = 0.0
@@ -218,7 +193,7 @@ class SuffixProposer(Proposer):
         trie: OutputTrie,
         recent: tuple[int, ...],
         output_length: int,
-        limits: _Limits,
+        limits: DraftLimits,
         score_to_beat: float,
     ) -> Draft | None:
         size = len(recent)
@@ -303,37 +278,3 @@ def _known_tails(
             known = probe
             step *= 2
     return places
-
-
-class _Limits:
-    """How many tokens a tail of each length may draft when `max_draft_tokens` are wanted.
-
-    `by_length[n]` is the limit of a tail of n tokens; `orders[n]` are the lengths up to n by
-    falling limit, of equals the longer first.
-    """
-
-    __slots__ = ("_spans", "by_length", "orders")
-
-    def __init__(self, options: SuffixOptions, max_draft_tokens: int) -> None:
-        depth = options.max_tree_depth
-        # The rounding error of length * factor must not cost a token.
-        self.by_length = [0] + [
-            min(max_draft_tokens, int(length * options.max_spec_factor + 1e-6), depth - length)
-            for length in range(1, depth)
-        ]
-        order = sorted(range(1, depth), key=lambda length: (-self.by_length[length], -length))
-        self.orders = [[n for n in order if n <= longest] for longest in range(depth)]
-        self._spans = []
-        for least in range(1, max(self.by_length) + 1):
-            lengths = [n for n in range(1, depth) if self.by_length[n] >= least]
-            self._spans.append((lengths[0], lengths[-1]))
-
-    def lengths_above(self, score: float, longest: int) -> tuple[int, int]:
-        """First and last of the lengths up to `longest` whose limit is above `score`.
-
-        The last is below the first where there are none.
-        """
-        if score >= len(self._spans):
-            return 1, 0
-        first, last = self._spans[int(score)]
-        return first, min(last, longest)

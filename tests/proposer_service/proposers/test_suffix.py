@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Draft
-from proposer_service.proposers.suffix import SuffixOptions, SuffixProposer
+from proposer_service.proposers.suffix import SuffixProposer
+from proposer_service.proposers.suffix_options import SuffixOptions
 from tests.proposer_service.properties import PROPERTY
 
 TEXT = st.lists(st.integers(0, 2), min_size=1, max_size=30)
