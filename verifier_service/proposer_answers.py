@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from google.protobuf.message import DecodeError
 from speculation.v1 import proposer_pb2
 
-from verifier_service.draft_checks import BadBlockError, check_block
+from verifier_service.draft_checks import BadBlockError, check_block, cut_block
 from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_handshake import ProposerLimits
 from verifier_service.proposer_mirror import MAX_OUTCOMES, Mirror, Mirrors, SentStep
@@ -22,6 +22,7 @@ MAX_OUTSTANDING = 4
 MAX_OUTSTANDING_SLOW = 1
 # Messages beyond one answer for each step; look-ahead may come in pieces.
 UNSOLICITED_PER_STEP = 64
+MAX_LOOKAHEAD_BYTES = 4 * 1024 * 1024
 
 
 def parse(data: bytes) -> proposer_pb2.ProposeResponse | None:
@@ -113,9 +114,13 @@ class ProposerAnswers:
         self._last = sent
         self._last_step_id = step_id
         self._unsolicited = 0
+        for sequence_id, outcome in sent.ahead.items():
+            block = self._block_ahead(outcome)
+            if block is not None:
+                sent.hits[sequence_id] = cut_block(block, sent.asks[sequence_id].max_draft_tokens)
         self._record.draft_blocks += len(sent.hits)
         self._record.lookahead_hits += len(sent.hits)
-        self._record.lookahead_misses += sent.misses
+        self._record.lookahead_misses += len(sent.ahead) - len(sent.hits)
         self._blocks.update(sent.hits)
         return step
 
@@ -226,9 +231,10 @@ class ProposerAnswers:
                 max(1, len(lookahead.blocks)),
             )
             return
-        if len(lookahead.blocks) > MAX_OUTCOMES * self._limits.max_sequences:
+        # Outcomes are kept as they came, so a message bounds what its parts hold in memory.
+        if lookahead.ByteSize() > MAX_LOOKAHEAD_BYTES:
             self._record.drop(
-                "too_many_blocks", f"{len(lookahead.blocks)} outcomes", len(lookahead.blocks)
+                "too_large", f"{lookahead.ByteSize()} bytes of outcomes", len(lookahead.blocks)
             )
             return
         # The next step was sent before this arrived: nobody's fault.
@@ -245,17 +251,21 @@ class ProposerAnswers:
             else:
                 self._record.drop("stale_lookahead", f"for sequence {block.sequence_id}")
             return
-        outcome_ids = tuple(outcome.outcome_token_ids)
-        if block.base_length != outcome.base_length + len(outcome_ids) or not outcome_ids:
-            self._record.drop("bad_outcome", "base and outcome do not add up")
-            return
-        checked = self._checked(block, self._limits.max_draft_tokens, lookahead=True)
-        if checked is None or not checked.token_ids:
-            return
-        if len(mirror.outcomes) >= MAX_OUTCOMES and outcome_ids not in mirror.outcomes:
+        if len(mirror.outcomes) >= MAX_OUTCOMES:
             self._record.drop("too_many_outcomes", f"more than {MAX_OUTCOMES} for one sequence")
             return
-        mirror.outcomes[outcome_ids] = checked
+        mirror.outcomes.append(outcome)
+
+    def _block_ahead(self, outcome: proposer_pb2.OutcomeBlock | None) -> DraftBlock | None:
+        """The block of an outcome that came true, where it is sound and not empty."""
+        if outcome is None:
+            return None
+        block = outcome.block
+        if block.base_length != outcome.base_length + len(outcome.outcome_token_ids):
+            self._record.drop("bad_outcome", "base and outcome do not add up")
+            return None
+        checked = self._checked(block, self._limits.max_draft_tokens, lookahead=True)
+        return checked if checked is not None and checked.token_ids else None
 
     def _checked(
         self, block: proposer_pb2.DraftBlock, max_draft_tokens: int, *, lookahead: bool = False

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from speculation.v1 import proposer_pb2, types_pb2
 
-from verifier_service.draft_checks import cut_block
 from verifier_service.messages import DraftBlock, Sampling, SequenceView
 from verifier_service.proposer_handshake import ProposerLimits
 from verifier_service.proposer_state import ProposerRecord
@@ -36,13 +35,17 @@ class Ask:
 
 @dataclass(slots=True)
 class SentStep:
-    """One step as sent: `asks` still open, `hits` answered ahead."""
+    """One step as sent.
+
+    `ahead` holds, for each sequence where look-ahead could have answered, the outcome that came
+    true, or None; `hits` are the blocks that came of it.
+    """
 
     step_id: int
     sent_at: float
     asks: dict[int, Ask] = field(default_factory=dict)
+    ahead: dict[int, proposer_pb2.OutcomeBlock | None] = field(default_factory=dict)
     hits: dict[int, DraftBlock] = field(default_factory=dict)
-    misses: int = 0
 
     @property
     def awaited(self) -> bool:
@@ -55,13 +58,14 @@ class Mirror:
     """One sequence at the proposer; `sent` ids of it are there, all of them once not `opening`.
 
     `told` is False while the proposer has heard nothing of the sequence, whatever the epoch.
+    `outcomes` continue `sent` in this epoch and are otherwise unchecked: most are never used.
     """
 
     epoch: int
     told: bool = False
     sent: int = 0
     opening: bool = True
-    outcomes: dict[tuple[int, ...], DraftBlock] = field(default_factory=dict)
+    outcomes: list[proposer_pb2.OutcomeBlock] = field(default_factory=list)
 
 
 class Mirrors:
@@ -204,7 +208,7 @@ class Mirrors:
         mirror: Mirror,
         wanted: int,
     ) -> None:
-        ids = view.ids[mirror.sent :]
+        ids = list(view.ids[mirror.sent :])
         # Setting fields one by one is faster than naming them in a call.
         update = step.updates.add()
         update.sequence_id = view.sequence_id
@@ -221,11 +225,9 @@ class Mirrors:
         if not ids:
             return
         if wanted and self._limits.lookahead:
-            block = mirror.outcomes.get(tuple(ids))
-            if block is None:
-                sent.misses += 1
-            else:
-                sent.hits[view.sequence_id] = cut_block(block, wanted)
+            sent.ahead[view.sequence_id] = next(
+                (o for o in mirror.outcomes if o.outcome_token_ids == ids), None
+            )
         mirror.sent += len(ids)
         mirror.outcomes.clear()
 

@@ -61,7 +61,7 @@ def attach(addresses: Sequence[str], *, deadline_s: float = PATIENCE_S) -> Propo
         vocabulary_fingerprint="00ff",
         vocabulary_size=VOCABULARY,
         eos_token_ids=(0,),
-        max_sequences=8,
+        max_sequences=64,
         num_speculative_tokens=4,
         context_limit=100_000,
     )

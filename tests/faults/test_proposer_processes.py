@@ -95,7 +95,7 @@ def test_a_frozen_proposer_is_slow_then_catches_up(
 ) -> None:
     process = start(addresses[0])
     # Long enough that only the freeze misses it.
-    pool = attach(addresses[:1], deadline_s=1.0)
+    pool = attach(addresses[:1], deadline_s=0.5)
     pools.append(pool)
     eventually(lambda: all_connected(pool))
     text = Text(1)

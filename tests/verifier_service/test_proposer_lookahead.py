@@ -38,6 +38,13 @@ def test_a_hit_is_used_at_once_and_not_waited_for() -> None:
     assert (w.state().lookahead_hits, w.state().lookahead_misses) == (1, 0)
 
 
+def test_a_hit_needs_no_certain_kind_of_sequence() -> None:
+    w, _ = ahead()
+    w.round(view(1, (1, 2)))  # type: ignore[arg-type]
+    w.settle()
+    assert w.round(view(1, (1, 2, 3, 4)))[1][0].lookahead_hit  # type: ignore[arg-type]
+
+
 def test_the_regular_answer_behind_a_hit_is_ignored_without_blame() -> None:
     w, _ = ahead()
     ids = [1, 2]
@@ -166,7 +173,6 @@ def outcome(
         (outcome(epoch=5), "stale_lookahead"),
         (outcome(base=1), "stale_lookahead"),
         (outcome(block_base=2), "bad_outcome"),
-        (outcome(ids=(), block_base=2), "bad_outcome"),
         (outcome(draft=(1000,)), "out_of_range"),
         (outcome(draft=(1, 2, 3, 4, 5)), "too_long"),
     ],
@@ -177,8 +183,22 @@ def test_bad_outcomes_are_dropped_and_counted(message: Response, reason: str) ->
     w.round(view(1, [1, 2]))
     proposer.push(message)
     w.settle()
+    (block,) = w.round(view(1, [1, 2, 3]))[1]
+    assert (block.token_ids, block.lookahead_hit) == ((4, 5, 6, 7), False)
     assert w.state().dropped == {reason: 1}
+    assert (w.state().lookahead_hits, w.state().lookahead_misses) == (0, 1)
+
+
+@pytest.mark.parametrize("message", [outcome(ids=(), block_base=2), outcome(draft=())])
+def test_empty_outcomes_are_of_no_use_and_no_harm(message: Response) -> None:
+    proposer = ScriptedProposer()
+    w = world(proposer)
+    w.round(view(1, [1, 2]))
+    proposer.push(message)
+    w.settle()
     assert not w.round(view(1, [1, 2, 3]))[1][0].lookahead_hit
+    assert not w.round(view(1, [1, 2, 3]))[1][0].lookahead_hit
+    assert w.state().dropped == {}
 
 
 def test_outcomes_that_come_after_their_round_are_nobodys_fault(
@@ -236,10 +256,10 @@ def test_a_message_of_absurdly_many_outcomes_is_not_read() -> None:
     w = world(proposer)
     w.round(view(1, [1, 2]))
     message = outcome()
-    message.lookahead.blocks.extend([message.lookahead.blocks[0]] * 128 * 64)
+    message.lookahead.blocks.extend([message.lookahead.blocks[0]] * 250_000)
     proposer.push(message)
     w.settle()
-    assert w.state().dropped == {"too_many_blocks": 128 * 64 + 1}
+    assert w.state().dropped == {"too_large": 250_001}
 
 
 def test_lookahead_that_was_not_announced_is_not_taken() -> None:
