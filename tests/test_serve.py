@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -189,6 +190,28 @@ def test_info_shows_both_proposers(serve: Serve) -> None:
     }
     # A busy machine makes a proposer slow; the connection is what is asked for.
     assert {item["state"] for item in proposers} <= {"connected", "slow"}
+
+
+@pytest.mark.parametrize(
+    ("mark", "says"),
+    [("from openai import", "'num_spec_tokens': 8"), ("verifier_pb2_grpc", "drafts accepted")],
+    ids=["openai", "grpc"],
+)
+def test_the_readmes_clients_work(serve: Serve, mark: str, says: str) -> None:
+    (runtime,) = serve.temporary.glob("outrider-*")
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    (code,) = [block for block in blocks if mark in block]
+    for written, real in {
+        "http://127.0.0.1:8000": serve.url,
+        "127.0.0.1:7100": f"unix:{runtime}/verifier.sock",
+        "smollm2-135m": "smollm2",
+        "max_tokens=64": "max_tokens=16",
+    }.items():
+        code = code.replace(written, real)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stdout
 
 
 @pytest.mark.parametrize("name", ["ngram", "gateway"])
