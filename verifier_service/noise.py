@@ -77,18 +77,21 @@ def exponential(bits: Tensor) -> Tensor:
 class VocabularyNoise:
     """Noise over one vocabulary on one device, and the choices made with it.
 
-    On the CPU choices skip most of the noise (`outrider.perturbed_argmax`); elsewhere they make
-    all of it, with shapes that depend on the number of rows alone.
+    On the CPU choices skip most of the noise (`outrider.perturbed_argmax`); elsewhere, or where
+    `prune` says no, they make all of it, with shapes that depend on the number of rows alone.
     """
 
-    def __init__(self, vocab_size: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, vocab_size: int, device: torch.device | str = "cpu", prune: bool = True
+    ) -> None:
         self.vocab_size = vocab_size
         self.device = torch.device(device)
         ids = torch.arange(vocab_size, device=self.device)
         groups = torch.arange(-(-vocab_size // GROUP_SIZE), device=self.device)
         self._ids = hashes(ids)
         self._groups = hashes(groups + GROUPS_FROM)
-        self._sparse = PerturbedArgmax(vocab_size) if self.device.type == "cpu" else None
+        pruned = prune and self.device.type == "cpu"
+        self._pruned = PerturbedArgmax(vocab_size) if pruned else None
 
     def bits(self, keys: Keys) -> Tensor:
         """Noise bits of every token, int32 [R, V]."""
@@ -102,8 +105,8 @@ class VocabularyNoise:
 
     def of_scores(self, scores: Tensor, keys: Keys) -> Tensor:
         """argmax over v of scores[r, v] - log E[r, v], int64 [R]: v with probability ~ e^score."""
-        if self._sparse is not None:
-            chosen = self._sparse.of_scores(scores.numpy(), _numpy(keys))
+        if self._pruned is not None:
+            chosen = self._pruned.of_scores(scores.numpy(), _numpy(keys))
             return torch.from_numpy(chosen)
         parts = [
             (scores[part] - self.exponential(_part(keys, part)).log()).argmax(dim=-1)
@@ -116,8 +119,8 @@ class VocabularyNoise:
 
         Weights are at least 0, one of each row above 0; they need not be normalised.
         """
-        if self._sparse is not None:
-            chosen = self._sparse.of_weights(weights.numpy(), _numpy(keys))
+        if self._pruned is not None:
+            chosen = self._pruned.of_weights(weights.numpy(), _numpy(keys))
             return torch.from_numpy(chosen)
         parts = [
             (weights[part] / self.exponential(_part(keys, part))).argmax(dim=-1)
@@ -126,6 +129,7 @@ class VocabularyNoise:
         return torch.cat(parts)
 
 
+# The class's first name; callers are moving.
 NoiseBuffers = VocabularyNoise
 
 

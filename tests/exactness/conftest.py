@@ -8,8 +8,8 @@ import pytest
 import torch
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
+@pytest.fixture
+def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -13,6 +13,8 @@ from tests.exactness.rounds import DraftKind, empirical, expected_variation, gen
 from tests.toy import Toy, total_variation
 from verifier_service.messages import RejectionRule, Sampling
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SEEDS = torch.arange(40_000) * 977 - 20_000_000
 TARGET = Toy.target()
 SAMPLINGS = {

@@ -8,6 +8,8 @@ from tests.exactness.enumeration import enumerate_round, quantised
 from tests.toy import Toy, total_variation
 from verifier_service.messages import RejectionRule, Sampling
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 RULES = (RejectionRule.STANDARD, RejectionRule.BLOCK)
 TARGET = Toy.target(vocab_size=3)
 DRAFT = TARGET.draft(sigma=1.0)

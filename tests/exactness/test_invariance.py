@@ -9,6 +9,8 @@ from tests.exactness.rounds import DraftKind, generate
 from tests.toy import Toy
 from verifier_service.messages import RejectionRule, Sampling
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TARGET = Toy.target(vocab_size=6)
 SEEDS = torch.arange(300) * 31 - 4000
 SAMPLINGS = {

@@ -14,6 +14,8 @@ from tests.exactness.rounds import DraftKind, empirical, expected_variation, gen
 from tests.toy import Toy, total_variation
 from verifier_service.messages import RejectionRule, Sampling
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TARGET = Toy.target(vocab_size=3)
 DRAFT = TARGET.draft()
 SAMPLED_RULES = [RejectionRule.STANDARD, RejectionRule.BLOCK]

@@ -30,6 +30,8 @@ from verifier_service.sampling import (
     process_logits,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TARGET = Toy.target()
 DRAFT = TARGET.draft()
 SEEDS = torch.arange(40_000)

@@ -97,6 +97,7 @@ def test_one_token_over_seeds_and_over_positions_is_uniform() -> None:
 
 
 def test_streams_are_independent() -> None:
+    assert len(Stream.__members__) == len({int(stream) for stream in Stream}) == 4
     rows = {stream: grid(np.arange(16), 30, stream) for stream in Stream}
     for a in Stream:
         for b in Stream:

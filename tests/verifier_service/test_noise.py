@@ -18,34 +18,42 @@ from verifier_service.noise import (
     words,
 )
 
+# The GPU too, on machines that have one.
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SEEDS = torch.tensor([0, 1, -1, 42, 2**63 - 1, -(2**63)])
 POSITIONS = torch.tensor([0, 1, 2, 131_072, 7, 5])
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("stream", list(Stream))
-def test_keys_have_the_same_bits(stream: Stream) -> None:
+def test_keys_have_the_same_bits(stream: Stream, device: str) -> None:
     expected = coupling.keys(SEEDS.numpy(), POSITIONS.numpy(), stream)
     for made in (tensor_keys, row_keys):
-        got = made(SEEDS, POSITIONS, stream)
+        got = made(SEEDS.to(device), POSITIONS.to(device), stream)
         assert all(
-            np.array_equal(g.numpy().view(np.uint32), e) for g, e in zip(got, expected, strict=True)
+            np.array_equal(g.cpu().numpy().view(np.uint32), e)
+            for g, e in zip(got, expected, strict=True)
         )
 
 
-def test_words_have_the_same_bits() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_words_have_the_same_bits(device: str) -> None:
     numbers = torch.tensor([0, 1, 2, 255, 49_151, 2**31, 2**31 + 12_345, 2**32 - 1])
     low, high = coupling.keys(SEEDS.numpy(), POSITIONS.numpy())
     expected = coupling.words((low[:, None], high[:, None]), coupling.hashes(numbers.numpy()))
-    got = words(tensor_keys(SEEDS, POSITIONS), hashes(numbers))
-    assert np.array_equal(got.numpy().view(np.uint32), expected)
+    keys = tensor_keys(SEEDS.to(device), POSITIONS.to(device))
+    got = words(keys, hashes(numbers.to(device)))
+    assert np.array_equal(got.cpu().numpy().view(np.uint32), expected)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("vocab", [1, 2, 3, 4, 7, 1024, 5001])
-def test_noise_bits_have_the_same_bits(vocab: int) -> None:
+def test_noise_bits_have_the_same_bits(vocab: int, device: str) -> None:
     low, high = coupling.keys(SEEDS.numpy(), POSITIONS.numpy())
     expected = coupling.noise_bits((low[:, None], high[:, None]), np.arange(vocab))
-    got = VocabularyNoise(vocab).bits(tensor_keys(SEEDS, POSITIONS))
-    assert np.array_equal(got.numpy().view(np.uint32), expected)
+    keys = tensor_keys(SEEDS.to(device), POSITIONS.to(device))
+    got = VocabularyNoise(vocab, device).bits(keys)
+    assert np.array_equal(got.cpu().numpy().view(np.uint32), expected)
 
 
 def test_a_pruned_vocabulary_sees_the_same_noise() -> None:
@@ -70,15 +78,15 @@ def test_uniforms_are_inside_the_unit_interval() -> None:
     assert ((u > 0) & (u < 1)).all()
 
 
-@pytest.mark.parametrize("vocab", [5, 4096])
-def test_cpu_choices_equal_the_dense_ones(vocab: int) -> None:
-    """The path of other devices, run on the CPU, chooses the same tokens."""
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("vocab", [5, 2049])
+def test_choices_equal_those_of_all_noise(vocab: int, device: str) -> None:
+    """The CPU's short way, and the way of other devices, against the noise itself."""
     generator = torch.Generator().manual_seed(0)
-    scores = torch.randn(600, vocab, generator=generator) * 3
-    keys = row_keys(torch.arange(600), torch.arange(600) * 7)
-    noise = VocabularyNoise(vocab)
-    dense = VocabularyNoise(vocab)
-    dense._sparse = None
-    assert torch.equal(noise.of_scores(scores, keys), dense.of_scores(scores, keys))
-    weights = scores.softmax(dim=-1)
-    assert torch.equal(noise.of_weights(weights, keys), dense.of_weights(weights, keys))
+    scores = (torch.randn(600, vocab, generator=generator) * 3).to(device)
+    keys = row_keys(torch.arange(600, device=device), torch.arange(600, device=device) * 7)
+    expected = (scores - VocabularyNoise(vocab, device).exponential(keys).log()).argmax(dim=1)
+    for prune in (True, False):
+        noise = VocabularyNoise(vocab, device, prune=prune)
+        assert torch.equal(noise.of_scores(scores, keys), expected)
+        assert torch.equal(noise.of_weights(scores.softmax(dim=-1), keys), expected)
