@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks import bars
 from benchmarks.cpu_options import NOTES, PLACEHOLDERS, describe_settings, parse
 from benchmarks.cpu_report import Report
-from benchmarks.machine import describe_machine, public_command, versions
+from benchmarks.machine import describe_machine, end_on_sigterm, public_command, versions
 from benchmarks.measurements import Measurement, Measurements
 from benchmarks.outrider_system import OutriderServer, OutriderSystem, ServerFailed
 from benchmarks.peer_system import PeerFailed, PeerSystem
@@ -191,7 +191,9 @@ def warm_up(plan: Plan, rounds: int, console: Console) -> None:
         console.print(f"warm-up {number + 1} of {rounds}")
         for row in plan.rows:
             for count in set(row.clients) & set(plan.clients):
-                row.system.generate(Work(tuple(prompts[:count]), 32, row.temperatures[0], 1))
+                row.system.generate(
+                    Work(tuple(prompts[:count]), plan.new_tokens // 2, row.temperatures[0], 1)
+                )
 
 
 def measure_all(plan: Plan, report: Report, out: Path, console: Console) -> None:
@@ -233,6 +235,7 @@ def main() -> int:
     console = Console(stderr=True)
     arguments = sys.argv[1:]
     options = parse(arguments)
+    end_on_sigterm()
     try:
         if options.render is not None:
             write(Report.from_json(json.loads(options.render.read_text())), options.out)
@@ -244,6 +247,8 @@ def main() -> int:
     except (OperationError, ServerFailed, PeerFailed) as error:
         console.print(f"error: {error}", style="red", markup=False)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

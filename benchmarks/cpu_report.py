@@ -72,6 +72,7 @@ class Report:
             bars_table(speed_bars(self.measurements)),
             never_slower_text(never_slower_bars(self.measurements)),
         ]
+        sections += self._not_cold()
         keys = self.measurements.cell_keys()
         for temperature in distinct(keys, lambda key: key.temperature):
             for count in distinct(keys, lambda key: key.clients):
@@ -80,6 +81,17 @@ class Report:
                     sections += [f"## {clients(count)}, T={temperature:g}", table]
         sections += ["## How to read this", self._legend()]
         return "\n\n".join(sections) + "\n"
+
+    def _not_cold(self) -> list[str]:
+        """A warning where a row that should be cold was helped by the prompt cache."""
+        cached = {
+            item.row: item.cached_prompt_tokens
+            for item in self.measurements.items
+            if item.cached_prompt_tokens and not item.row.endswith("warm")
+        }
+        if not cached:
+            return []
+        return [f"**Not cold: {', '.join(cached)} found prompt tokens in the cache.**"]
 
     def _about(self) -> str:
         lines = [f"`{self.command}`", ""]

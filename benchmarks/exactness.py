@@ -23,7 +23,7 @@ from benchmarks.exact_cases import PROPOSER_SETS, Job, jobs, matrix
 from benchmarks.exact_generators import GenerationFailed, InprocessGenerator, ServedGenerator
 from benchmarks.exact_report import ExactReport
 from benchmarks.exact_run import Check, Generator, Store
-from benchmarks.machine import describe_machine, public_command, versions
+from benchmarks.machine import describe_machine, end_on_sigterm, public_command, versions
 from benchmarks.outrider_system import OutriderServer, ServerFailed
 from outrider.checkpoints import ModelStore
 from outrider.config import cache_directory
@@ -147,6 +147,7 @@ def main() -> int:
     console = Console(stderr=True)
     arguments = sys.argv[1:]
     options = parse(arguments)
+    end_on_sigterm()
     try:
         return 0 if run(options, arguments, console) else 1
     except (InputError, ValueError) as error:
@@ -155,6 +156,8 @@ def main() -> int:
     except (OperationError, ServerFailed, GenerationFailed) as error:
         console.print(f"error: {error}", style="red", markup=False)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

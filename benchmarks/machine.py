@@ -1,9 +1,10 @@
-"""What a report says about the machine and the software it was made on; no paths, no host names."""
+"""The machine and the software a report was made on (no paths, no host names), and its signals."""
 
 from __future__ import annotations
 
 import os
 import platform
+import signal
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -72,3 +73,8 @@ def public_command(module: str, arguments: Sequence[str], placeholders: dict[str
             shown.append(argument if " " not in argument else f"'{argument}'")
             hide_next = placeholders.get(argument, "")
     return " ".join(["python", "-m", module, *shown])
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM end the program as Ctrl-C does: what it started is stopped first."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)

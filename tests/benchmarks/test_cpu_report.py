@@ -59,3 +59,10 @@ def test_cells_slower_than_plain_are_listed_worst_first() -> None:
     assert "3 cells: 1 at 1.00 or above, 1 within noise (0.95 to 1.00), 1 below." in text
     assert "good" not in text
     assert text.index("bad") < text.index("meh")
+
+
+def test_a_cold_row_that_found_its_prompt_cached_is_exposed() -> None:
+    warm = Measurements([item("outrider both, warm", "a", 1.0, cached_prompt_tokens=9)])
+    cold = Measurements([item(BOTH, "a", 1.0, cached_prompt_tokens=9)])
+    assert "Not cold" not in Report("x", {}, {}, {}, warm).to_markdown()
+    assert f"Not cold: {BOTH} found" in Report("x", {}, {}, {}, cold).to_markdown()
