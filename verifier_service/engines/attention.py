@@ -79,8 +79,19 @@ class PagedCache:
             shape = (num_blocks, block_size, heads, size)
             self.keys.append(torch.zeros(shape, dtype=dtype, device=device))
             self.values.append(torch.zeros(shape, dtype=dtype, device=device))
+        # The same memory by slot: [blocks * block size, kv heads, head size].
+        self.flat = [
+            (keys.flatten(0, 1), values.flatten(0, 1))
+            for keys, values in zip(self.keys, self.values, strict=True)
+        ]
         self.layout: StepLayout | None = None
         _caches[id(self)] = self
+
+    def drop(self) -> None:
+        """Release the memory."""
+        self.keys.clear()
+        self.values.clear()
+        self.flat.clear()
 
     def attach(self, model: nn.Module) -> None:
         """Give every attention module of the model its handle: this cache and its layer."""
@@ -105,10 +116,9 @@ def _attend(
     layout = cache.layout
     if layout is None:
         raise RuntimeError("the model ran outside an engine step")
-    keys = cache.keys[layer].flatten(0, 1)
-    values = cache.values[layer].flatten(0, 1)
-    keys.index_copy_(0, layout.write_slots, key[0].transpose(0, 1).to(keys.dtype))
-    values.index_copy_(0, layout.write_slots, value[0].transpose(0, 1).to(values.dtype))
+    keys, values = cache.flat[layer]
+    keys.index_copy_(0, layout.write_slots, key[0].transpose(0, 1))
+    values.index_copy_(0, layout.write_slots, value[0].transpose(0, 1))
     if layout.table is not None:
         return _attend_pages(query, cache.keys[layer], cache.values[layer], layout, scale, window)
     return _attend_spans(query, keys, values, layout.spans, scale, window)
@@ -130,18 +140,17 @@ def _attend_spans(
     heads, size = query.shape[1], query.shape[3]
     kv_heads = keys.shape[1]
     group = heads // kv_heads
-    out = torch.empty(query.shape[2], heads, values.shape[2], dtype=query.dtype)
+    total = query.shape[2]
+    out = torch.empty(total, heads, values.shape[2], dtype=query.dtype)
     for span in spans:
         length = span.end - span.first
-        q = query[:, :, span.first : span.end].reshape(1, kv_heads, group * length, size)
-        k = keys[span.slots].transpose(0, 1).unsqueeze(0)
-        v = values[span.slots].transpose(0, 1).unsqueeze(0)
+        q = query if length == total else query[:, :, span.first : span.end]
+        q = q.reshape(1, kv_heads, group * length, size)
+        k = keys[span.slots].unsqueeze(0).transpose(1, 2)
+        v = values[span.slots].unsqueeze(0).transpose(1, 2)
         mask = span.mask if window == 0 else _windowed(span, window).repeat(group, 1)
-        o = F.scaled_dot_product_attention(
-            q, k.to(q.dtype), v.to(q.dtype), attn_mask=mask, scale=scale
-        )
-        o = o.view(heads, length, -1)
-        out[span.first : span.end] = o.transpose(0, 1)
+        o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+        out[span.first : span.end] = o.view(heads, length, -1).transpose(0, 1)
     return out.unsqueeze(0)
 
 

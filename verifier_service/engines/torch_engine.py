@@ -104,8 +104,7 @@ class TorchEngine:
 
     def close(self) -> None:
         """Drop the cache; the engine cannot run afterwards."""
-        self._paged.keys.clear()
-        self._paged.values.clear()
+        self._paged.drop()
 
     def _forward(self, step: StepTensors) -> Tensor:
         """Logits [R, V] of the rows that choose a token."""
