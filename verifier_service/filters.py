@@ -28,9 +28,8 @@ def filter_logits(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     limit. The most likely token always stays.
     """
     if logits.device.type == "cpu":
-        threshold = _thresholds_one_by_one(logits, top_k, top_p)
-    else:
-        threshold = thresholds_by_sort(logits, top_k, top_p)
+        return _filter_one_by_one(logits, top_k, top_p)
+    threshold = thresholds_by_sort(logits, top_k, top_p)
     return logits.masked_fill(logits < threshold.unsqueeze(-1), -torch.inf)
 
 
@@ -49,17 +48,21 @@ def thresholds_by_sort(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     return torch.where(unlimited, -torch.inf, threshold)
 
 
-def _thresholds_one_by_one(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+def _filter_one_by_one(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     rows = logits.numpy()
-    cut = np.full(rows.shape[0], -np.inf, dtype=rows.dtype)
+    filtered = np.full_like(rows, -np.inf)
     for i, (k, p) in enumerate(zip(top_k.tolist(), top_p.tolist(), strict=True)):
         row = rows[i]
-        if 0 < k < row.size:
-            row = _at_least_kth(row, k)
-            cut[i] = row.min()
+        left = _at_least_kth(row, k) if 0 < k < row.size else row
         if p < 1.0:
-            cut[i] = max(cut[i], _top_p_threshold(row, p))
-    return torch.from_numpy(cut)
+            kept = np.flatnonzero(row >= _top_p_threshold(left, p))
+        elif left is not row:
+            kept = np.flatnonzero(row >= left.min())
+        else:
+            filtered[i] = row
+            continue
+        filtered[i, kept] = row[kept]
+    return torch.from_numpy(filtered)
 
 
 def _at_least_kth(row: FloatRow, k: int) -> FloatRow:
@@ -78,8 +81,8 @@ def _top_p_threshold(row: FloatRow, p: float) -> float:
     mass = np.exp(row - top)
     total = float(mass.sum())
     # Few tokens hold most of the mass as a rule; the boundary is among them if they hold p.
-    # Tokens below the second floor hold, all together, less than 1 - p: each has mass p above.
-    for floor in (1e-3, 0.5 * (1.0 - p) / row.size * total):
+    # Tokens below the last floor hold, all together, less than 1 - p: each has mass p above.
+    for floor in (1e-3, 1e-5, 0.5 * (1.0 - p) / row.size * total):
         candidates = np.sort(_where(row, mass >= floor))[::-1]
         share = np.exp(candidates.astype(np.float64) - float(top)) / total
         held = np.cumsum(share)
