@@ -21,7 +21,7 @@ from verifier_service.messages import (
     RejectionRule,
     SequenceView,
 )
-from verifier_service.noise import NoiseBuffers
+from verifier_service.noise import VocabularyNoise
 from verifier_service.rejection import VerifyInputs, verify
 from verifier_service.sampling import SamplingFlags, pack_rows, process_logits
 
@@ -40,7 +40,7 @@ class ToyEngine:
         self.toy = toy or Toy.target()
         self._cache = CacheShape(num_blocks, block_size)
         self._rule = rule
-        self._noise = NoiseBuffers(self.toy.vocab_size)
+        self._noise = VocabularyNoise(self.toy.vocab_size)
         self.slots = [-1] * (num_blocks * block_size)
         self.steps: list[list[Chunk]] = []
         self.fail_at: int | None = None

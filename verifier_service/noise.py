@@ -129,10 +129,6 @@ class VocabularyNoise:
         return torch.cat(parts)
 
 
-# The class's first name; callers are moving.
-NoiseBuffers = VocabularyNoise
-
-
 def _parts(rows: int) -> list[slice]:
     return [slice(at, at + _DENSE_ROWS) for at in range(0, max(rows, 1), _DENSE_ROWS)]
 

@@ -21,7 +21,7 @@ from verifier_service.engines.base import CacheShape, Chunk, Verdict
 from verifier_service.engines.layout import StepTensors, pack
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.messages import ModelInfo, QForm, RejectionRule, Sampling
-from verifier_service.noise import NoiseBuffers
+from verifier_service.noise import VocabularyNoise
 from verifier_service.rejection import VerifyInputs, VerifyResult, pack_q, verify
 from verifier_service.sampling import SamplingFlags, pack_rows, process_logits
 from verifier_service.settings import VerifierSettings
@@ -53,7 +53,7 @@ class TorchEngine:
             self._device,
         )
         self._paged.attach(self._loaded.module)
-        self._noise = NoiseBuffers(self._loaded.vocab_size, self._device)
+        self._noise = VocabularyNoise(self._loaded.vocab_size, self._device)
         if settings.compile:
             self._compile()
         self._info = _info(settings, self._loaded, self._device)

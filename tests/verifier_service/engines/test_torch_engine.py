@@ -69,7 +69,12 @@ def _save(name: str, factory: pytest.TempPathFactory) -> Path:
 
 
 def engine(folder: Path, **changes: object) -> TorchEngine:
-    options: dict[str, object] = {"dtype": "float32", "compile": False, "max_num_seqs": 4}
+    options: dict[str, object] = {
+        "device": "cpu",
+        "dtype": "float32",
+        "compile": False,
+        "max_num_seqs": 4,
+    }
     options.update(changes)
     return TorchEngine(VerifierSettings(str(folder), "unused", "tiny", **options))  # type: ignore[arg-type]
 
