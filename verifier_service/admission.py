@@ -5,7 +5,6 @@ Knows survival chances and step seconds; knows no blocks, proposers or history.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +35,7 @@ class Admission:
 
 
 def admit(
-    survivals: Sequence[Floats],
+    survivals: Floats,
     costs: CostTable,
     *,
     sequences: int,
@@ -47,7 +46,7 @@ def admit(
 ) -> Admission:
     """The drafts that make (sequences + sum of admitted survivals) / step seconds largest.
 
-    `survivals` (one [K] row a sequence) never rise along a row and are 0 where there is no draft,
+    `survivals` [rows, K] never rise along a row and are 0 where there is no draft,
     so the best n slots overall are always prefixes of rows: sort once, scan every n, take
     the best. The scan sees all n because time over rows is no smooth curve: one draft may not pay
     where eight do.
@@ -55,8 +54,8 @@ def admit(
     `others` rows share the step without emitting (prefill). Then the step is paid for them too, and
     a draft is worth its extra time at the rate that decoding alone would have.
     """
-    slots = np.array(survivals, dtype=np.float64).reshape(-1)
-    width = len(survivals[0]) if survivals else 1
+    slots = survivals.reshape(-1)
+    width = survivals.shape[1]
     # Stable: equal survivals of one row stay in order, so that every cut consists of prefixes.
     order = np.argsort(-slots, kind="stable")
     order = order[: min(most, int(np.count_nonzero(slots)))]

@@ -16,8 +16,9 @@ from verifier_service.candidates import Candidate, Decision
 from verifier_service.costs import CostTable
 from verifier_service.estimates import AcceptanceEstimates
 from verifier_service.messages import DraftBlock
-from verifier_service.offers import Offer, offers
+from verifier_service.offers import Offers, gather
 from verifier_service.probing import ProbeBudget
+from verifier_service.refusals import DoesNotPay, Refuse, measuring, step_full, without_offer
 
 __all__ = ["Candidate", "Controller", "Decision"]
 
@@ -109,17 +110,17 @@ class Controller:
         most = self._ceiling * len(candidates)
         if draft_budget is not None:
             most = max(min(most, draft_budget), 0)
-        chosen = offers(candidates, self._ceiling, self.estimates, self._choose)
+        offers = gather(candidates, self._ceiling, self.estimates, self._choose)
         if not self._adaptive:
             counts: list[int] = []
-            for offer in chosen:
-                counts.append(min(offer.length, most - sum(counts)))
-            return self._decisions(candidates, chosen, counts, None, plain_step=False)
+            for length in offers.lengths:
+                counts.append(min(length, most - sum(counts)))
+            return self._decisions(candidates, offers, counts, None, plain_step=False)
         if not candidates:
             return []
         asked = any(candidate.ask > 0 for candidate in candidates)
         best = admit(
-            [offer.survival for offer in chosen],
+            offers.survivals,
             self.costs,
             sequences=len(candidates),
             others=other_query_tokens,
@@ -133,11 +134,11 @@ class Controller:
         counts = best.counts
         plain_step = other_query_tokens == 0 and self._plain_due(best, len(candidates))
         if plain_step or best.gain < (_LEAVE if self._on else _ENTER):
-            counts = [0] * len(chosen)
+            counts = [0] * len(offers)
         if not plain_step:
-            self._probe(chosen, counts, best, most)
+            self._probe(candidates, offers, counts, best, most)
         self._depth = max([0.98 * self._depth, *map(float, counts)])
-        return self._decisions(candidates, chosen, counts, best, plain_step=plain_step)
+        return self._decisions(candidates, offers, counts, best, plain_step=plain_step)
 
     def observe_wait(self, seconds: float) -> None:
         """Take in how long this step waited, idle, for the drafts it had asked for."""
@@ -240,84 +241,84 @@ class Controller:
             return True
         return best.gain < _PLAIN_MAX_GAIN and self.costs.age(sequences) > _PLAIN_AGE
 
-    def _probe(self, chosen: list[Offer], counts: list[int], best: Admission, most: int) -> None:
+    def _probe(
+        self,
+        candidates: Sequence[Candidate],
+        offers: Offers,
+        counts: list[int],
+        best: Admission,
+        most: int,
+    ) -> None:
         """Admit drafts that do not seem to pay, as far as the probe budget goes.
 
-        First come those that were not verified for long or may soon pay. One draft each; where
+        First come those that may soon pay or were not verified for long. One draft each; where
         the step's time does not rise with more rows, more.
         """
         left = [row for row, count in enumerate(counts) if count == 0]
         if not left or self._budget.saved <= 0.0:
             return
-        left.sort(key=lambda row: -self._urgency(chosen[row]))
-        step, used = best.step.tolist(), sum(counts)
+        chances = offers.survivals[:, 0].tolist()
+        used = sum(counts)
+        if not self._affordable(best, used, max(chances[row] for row in left)):
+            return
+        ids = [candidates[owner].sequence_id for owner in offers.owners]
+        since = self._verified_at
+        left.sort(key=lambda row: 1e-3 * since.get(ids[row], 0) - chances[row])
+        step = best.step.tolist()
         last = min(most, len(step) - 1)
         probes: list[int] = []
         for row in left[:_MAX_PROBES]:
             if used >= last:
                 break
-            cost = step[used + 1] - step[used]
-            returned = float(chosen[row].survival[0]) / best.rate
-            if not self._budget.affords(max(cost - returned, 0.1 * cost)):
+            if not self._affordable(best, used, chances[row]):
                 break
+            cost = step[used + 1] - step[used]
             self._budget.spend(cost)
-            self._probing[chosen[row].sequence_id] = (cost, 1.0 / best.rate)
+            self._probing[ids[row]] = (cost, 1.0 / best.rate)
             probes.append(row)
             counts[row] = 1
             used += 1
         for row in probes:
             while (
-                counts[row] < chosen[row].length
+                counts[row] < offers.lengths[row]
                 and used < last
                 and step[used + 1] - step[used] <= _FREE_ROW * step[0]
             ):
                 counts[row] += 1
                 used += 1
 
-    def _urgency(self, offer: Offer) -> float:
-        waited = self._step - self._verified_at.get(offer.sequence_id, 0)
-        return waited * (0.05 + float(offer.survival[0]))
+    def _affordable(self, best: Admission, used: int, chance: float) -> bool:
+        """Whether the budget covers what one more draft is expected to lose."""
+        if used + 1 >= len(best.step):
+            return False
+        cost = float(best.step[used + 1] - best.step[used])
+        return self._budget.affords(max(cost - chance / best.rate, 0.1 * cost))
 
     def _decisions(
         self,
         candidates: Sequence[Candidate],
-        chosen: list[Offer],
+        offers: Offers,
         counts: list[int],
         best: Admission | None,
         *,
         plain_step: bool,
     ) -> list[Decision]:
-        result = [Decision(None, 0, self._reason(candidate)) for candidate in candidates]
-        for offer, count in zip(chosen, counts, strict=True):
+        result: list[Decision | None] = [None] * len(candidates)
+        refuse: Refuse = step_full
+        if plain_step:
+            refuse = measuring
+        elif best is not None and len(best.step) > 1:
+            refuse = DoesNotPay(best, sum(counts))
+        chances = offers.survivals[:, 0].tolist()
+        for row, (owner, count) in enumerate(zip(offers.owners, counts, strict=True)):
             if count:
-                self._verified_at[offer.sequence_id] = self._step
-                result[offer.index] = Decision(offer.block, count)
-            elif best is None or len(best.step) == 1:
-                result[offer.index] = Decision(None, 0, "the step has no room for drafts")
-            elif plain_step:
-                result[offer.index] = Decision(None, 0, "a plain step, to measure its cost again")
-            else:
-                self._refusal = _does_not_pay(best, sum(counts), float(offer.survival[0]))
-                result[offer.index] = Decision(None, 0, self._refusal)
-        return result
-
-    def _reason(self, candidate: Candidate) -> str:
-        """Why a candidate without an offer has no draft."""
-        if self._ceiling == 0:
-            return "num_speculative_tokens is 0"
-        if candidate.opted_out:
-            return "request asked for no speculation"
-        if candidate.limit <= 0:
-            return "no room for a draft before max_tokens or the context limit"
-        if candidate.ask <= 0:
-            return "no draft asked for"
-        return "no draft offered"
-
-
-def _does_not_pay(best: Admission, used: int, survival: float) -> str:
-    at = min(used, len(best.step) - 2)
-    cost = float(best.step[at + 1] - best.step[at])
-    return (
-        f"verifying does not pay: 1 draft costs {cost * 1e3:.1f} ms and is expected to emit "
-        f"{survival:.2f} tokens ({cost * best.rate:.2f} needed)"
-    )
+                self._verified_at[candidates[owner].sequence_id] = self._step
+                result[owner] = Decision(offers.blocks[row], count)
+                continue
+            refused = result[owner] = refuse(chances[row])
+            if not plain_step:
+                self._refusal = refused.off_reason
+        return [
+            decision or without_offer(candidate, self._ceiling)
+            for decision, candidate in zip(result, candidates, strict=True)
+        ]

@@ -25,6 +25,8 @@ _COUPLING = 0.3
 # surprise that its two predecessors confirm carries as much as the middle one of the three, and
 # moves everything faster.
 _CLIP, _CONFIRMED_RATE = 0.1, 0.3
+# Observations that a count which was only profiled counts as old.
+_UNSEEN_AGE = 240
 # Counts of rows up to here are told apart; beyond, counts this ratio apart.
 _DENSE, _RATIO = 256, 1.1
 # Observations that the attention fit remembers, and the prior that holds it at 0: so many of them
@@ -64,7 +66,7 @@ class CostTable:
         # Sum of the moves that all counts shared, now and when each count was last confirmed.
         self._drift = 0.0
         self._drift_seen = [0.0] * len(knots)
-        self._seen = [0] * len(knots)
+        self._seen = [-_UNSEEN_AGE] * len(knots)
         self._visits = [0.0] * len(knots)
         # Seconds for each context token, and for each (context token, row of its sequence).
         self._slopes = (0.0, 0.0)
@@ -228,7 +230,7 @@ class CostTable:
         self._knots = np.append(self._knots, float(query_tokens))
         self._seconds = np.append(self._seconds, beyond)
         self._context = np.append(self._context, self._context[-1])
-        self._seen.append(0)
+        self._seen.append(self._clock - _UNSEEN_AGE)
         self._drift_seen.append(self._drift)
         self._visits.append(0.0)
         self._means.append((0.0, 0.0))

@@ -39,7 +39,7 @@ _PRIOR_WEIGHT = 2.0
 # Pseudo-trials with which a cell believes the cell above it.
 _SHRINK = 5.0
 # Trials that a cell remembers: a floor, and so many steps' worth of trials.
-_MEMORY, _MEMORY_STEPS = 60.0, 24.0
+_MEMORY, _MEMORY_STEPS = 60.0, 12.0
 _LOW, _HIGH = 0.002, 0.995
 
 
@@ -93,33 +93,40 @@ class AcceptanceEstimates:
         blocks: Sequence[DraftBlock],
         lengths: Sequence[int],
         sequence_ids: Sequence[int],
-        greedy: Sequence[bool],
+        keys: Sequence[Key],
         *,
         optimistic: bool = False,
     ) -> Survivals:
-        """Estimates for `lengths[i]` drafts of `blocks[i]`, which belongs to `sequence_ids[i]`.
+        """Estimates for `lengths[i]` drafts of `blocks[i]`, which belongs to `sequence_ids[i]`;
+        `keys[i]` is its (proposer, whether decoding is greedy).
 
         Without `optimistic` its second half is the first.
         """
-        odds = np.empty((len(blocks), self._positions))
-        means, bounds = [], []
-        for i, block in enumerate(blocks):
-            key = (block.proposer, greedy[i])
+        for key in set(keys):
             if key in self._stale or key not in self._odds:
                 self._rebuild(key)
-            by_match, by_confidence = self._odds[key]
-            odds[i] = by_match[bisect_right(_MATCH_EDGES, block.match_length)]
+        rows = [
+            self._odds[key][0][bisect_right(_MATCH_EDGES, block.match_length)]
+            for key, block in zip(keys, blocks, strict=True)
+        ]
+        odds = np.array(rows).reshape(-1, self._positions)
+        for i, block in enumerate(blocks):
             if block.confidences and block.q_form is not QForm.SPARSE:
+                by_confidence = self._odds[keys[i]][1]
                 for position, bucket in enumerate(_buckets(block.confidences, lengths[i])):
                     odds[i, position] = by_confidence[bucket, position]
-            value, variance = self._offsets.at(sequence_ids[i], key)
-            means.append(value)
-            if optimistic:
-                fresh = self._groups[key].fresh
-                bounds.append(value + math.sqrt(variance + 4.0 / (4.0 + fresh)))
+        means = self._offsets.values(sequence_ids, keys)
         inside = self._steps < np.array(lengths)[:, None]
         mean = _chain(odds, means, inside)
-        return Survivals(mean, _chain(odds, bounds, inside) if optimistic else mean)
+        if not optimistic:
+            return Survivals(mean, mean)
+        bounds = [
+            value + math.sqrt(variance + 4.0 / (4.0 + self._groups[key].fresh))
+            for value, variance, key in zip(
+                means, self._offsets.variances(sequence_ids, keys), keys, strict=True
+            )
+        ]
+        return Survivals(mean, _chain(odds, bounds, inside))
 
     def observe(
         self, sequence_id: int, block: DraftBlock, *, greedy: bool, drafted: int, accepted: int

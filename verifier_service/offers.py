@@ -7,74 +7,80 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from verifier_service.candidates import Candidate
 from verifier_service.choice import ChooseBlock
 from verifier_service.estimates import AcceptanceEstimates, Floats
 from verifier_service.messages import DraftBlock
+from verifier_service.offsets import Key
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """The block chosen for candidate `index`: `survival` [K] is 0 from `length` on."""
+class Offers:
+    """One entry for each candidate that has a block and may use it, in the candidates' order.
 
-    index: int
-    sequence_id: int
-    block: DraftBlock
-    survival: Floats
-    length: int
+    `owners` are indices of candidates, `lengths` drafts that may be verified, and `survivals`
+    [offers, K] the chance that a draft and its predecessors are accepted, 0 from the length on.
+    """
+
+    owners: list[int]
+    blocks: list[DraftBlock]
+    lengths: list[int]
+    survivals: Floats
+
+    def __len__(self) -> int:
+        return len(self.owners)
 
 
-def offers(
+def gather(
     candidates: Sequence[Candidate],
     ceiling: int,
     estimates: AcceptanceEstimates,
     choose: ChooseBlock,
-) -> list[Offer]:
-    """Offers of the candidates that have a block and may use it, in the candidates' order."""
+) -> Offers:
+    """The offers of a step; `choose` picks where several proposers offer one sequence a block."""
     owners: list[int] = []
     blocks: list[DraftBlock] = []
     lengths: list[int] = []
+    ids: list[int] = []
+    keys: list[Key] = []
     for index, candidate in enumerate(candidates):
-        most = 0 if candidate.opted_out else min(candidate.limit, ceiling)
-        if most <= 0:
+        if candidate.opted_out or not candidate.blocks:
             continue
+        most = candidate.limit if candidate.limit < ceiling else ceiling
         for block in candidate.blocks:
-            length = min(len(block.token_ids), most)
+            offered = len(block.token_ids)
+            length = offered if offered < most else most
             if length > 0:
                 owners.append(index)
                 blocks.append(block)
                 lengths.append(length)
-    if not blocks:
-        return []
-    several = len(blocks) > 1 and any(a == b for a, b in pairwise(owners))
-    survivals = estimates.survivals(
-        blocks,
-        lengths,
-        [candidates[i].sequence_id for i in owners],
-        [candidates[i].greedy for i in owners],
-        optimistic=several,
-    )
+                ids.append(candidate.sequence_id)
+                keys.append((block.proposer, candidate.greedy))
+    several = len(set(owners)) < len(owners)
+    chances = estimates.survivals(blocks, lengths, ids, keys, optimistic=several)
+    if not several:
+        return Offers(owners, blocks, lengths, chances.mean)
     # Optimism about what is little known makes every proposer get its tries.
-    hopes = survivals.optimistic.tolist() if several else []
-    result: list[Offer] = []
+    rows = _chosen(owners, blocks, chances.optimistic.tolist(), choose)
+    return Offers(
+        [owners[row] for row in rows],
+        [blocks[row] for row in rows],
+        [lengths[row] for row in rows],
+        chances.mean[rows],
+    )
+
+
+def _chosen(
+    owners: list[int], blocks: list[DraftBlock], hopes: list[list[float]], choose: ChooseBlock
+) -> list[int]:
+    """Index of the block to use for each run of equal owners."""
+    rows: list[int] = []
     start = 0
     for end in range(1, len(owners) + 1):
         if end < len(owners) and owners[end] == owners[start]:
             continue
-        row = start
-        if end - start > 1:
-            row += choose(blocks[start:end], hopes[start:end])
-        owner = owners[start]
-        result.append(
-            Offer(
-                owner,
-                candidates[owner].sequence_id,
-                blocks[row],
-                survivals.mean[row],
-                lengths[row],
-            )
-        )
+        alone = end - start == 1
+        rows.append(start if alone else start + choose(blocks[start:end], hopes[start:end]))
         start = end
-    return result
+    return rows

@@ -17,7 +17,7 @@ Key = tuple[str, bool]
 
 _LIMIT = 5.0
 # Common offset: precision of its prior, and what it keeps of information and value each step.
-_COMMON_PRECISION, _COMMON_KEEP, _COMMON_VALUE_KEEP = 2.0, 0.9, 0.98
+_COMMON_PRECISION, _COMMON_KEEP, _COMMON_VALUE_KEEP = 1.0, 0.9, 0.98
 # Sequence offset: forgetting for each trial, and bounds of its prior's precision. While many are
 # tried, the prior follows how much sequences really differ, so that the luckiest of many do not
 # look good; the less is tried, the more freely an offset moves.
@@ -46,7 +46,7 @@ class _Offset:
 class Offsets:
     """Offsets of all proposers and live sequences."""
 
-    __slots__ = ("_by_sequence", "_common", "_pace", "_spread", "_trials")
+    __slots__ = ("_by_sequence", "_common", "_pace", "_prior", "_spread", "_trials")
 
     def __init__(self) -> None:
         self._common: dict[Key, _Offset] = {}
@@ -56,6 +56,8 @@ class Offsets:
         self._pace = 0.0
         # Decayed mean of sequence offsets' squares beyond what chance explains.
         self._spread = 1.0
+        # Precision of a sequence offset's prior in this step.
+        self._prior = _LEAST_PRECISION
 
     @property
     def pace(self) -> float:
@@ -65,17 +67,27 @@ class Offsets:
     def begin_step(self) -> None:
         self._pace += _PACE_RATE * (self._trials - self._pace)
         self._trials = 0.0
+        most = min(_MOST_PRECISION, self._pace / _TRIALS_PER_PRECISION)
+        self._prior = max(_LEAST_PRECISION, min(most, 1.0 / max(self._spread, 1e-3)))
         for common in self._common.values():
             common.information *= _COMMON_KEEP
 
-    def at(self, sequence_id: int, key: Key) -> tuple[float, float]:
-        """Log-odds to add for a sequence's block, and the variance of the sequence's part."""
-        common = self._common.get(key)
-        value = common.value if common else 0.0
-        own = self._by_sequence.get(sequence_id, {}).get(key)
-        if own is None:
-            return value, 1.0 / self._prior
-        return value + own.value, 1.0 / (self._prior + own.information)
+    def values(self, sequence_ids: Sequence[int], keys: Sequence[Key]) -> list[float]:
+        """Log-odds to add for each sequence's block of that proposer."""
+        common = {key: offset.value for key, offset in self._common.items()}
+        mine = self._by_sequence
+        return [
+            common.get(key, 0.0) + (mine[i][key].value if i in mine and key in mine[i] else 0.0)
+            for i, key in zip(sequence_ids, keys, strict=True)
+        ]
+
+    def variances(self, sequence_ids: Sequence[int], keys: Sequence[Key]) -> list[float]:
+        """Variance of each sequence's own part."""
+        mine, prior = self._by_sequence, self._prior
+        return [
+            1.0 / (prior + (mine[i][key].information if i in mine and key in mine[i] else 0.0))
+            for i, key in zip(sequence_ids, keys, strict=True)
+        ]
 
     def learn(self, sequence_id: int, key: Key, predicted: Sequence[float], right: int) -> None:
         """Take in a round: log-odds `predicted` by the averages for each draft that was reached,
@@ -105,11 +117,6 @@ class Offsets:
     def forget(self, sequence_id: int) -> None:
         """Drop one sequence's offsets. Unknown ids are ignored."""
         self._by_sequence.pop(sequence_id, None)
-
-    @property
-    def _prior(self) -> float:
-        most = min(_MOST_PRECISION, self._pace / _TRIALS_PER_PRECISION)
-        return max(_LEAST_PRECISION, min(most, 1.0 / max(self._spread, 1e-3)))
 
     def _add(self, sequence_id: int, key: Key) -> None:
         if sequence_id not in self._by_sequence:

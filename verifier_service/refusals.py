@@ -1,0 +1,65 @@
+"""The words behind every decision to verify nothing: what users read as `off_reason`.
+
+Knows candidates and the admission's numbers; decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from verifier_service.admission import Admission
+from verifier_service.candidates import Candidate, Decision
+
+# Chance that the first draft is accepted -> the decision that refuses it.
+Refuse = Callable[[float], Decision]
+
+_NO_CEILING = Decision(None, 0, "num_speculative_tokens is 0")
+_OPTED_OUT = Decision(None, 0, "request asked for no speculation")
+_AT_END = Decision(None, 0, "no room for a draft before max_tokens or the context limit")
+_NOT_ASKED = Decision(None, 0, "no draft asked for")
+_NOT_OFFERED = Decision(None, 0, "no draft offered")
+_STEP_FULL = Decision(None, 0, "the step has no room for drafts")
+_MEASURING = Decision(None, 0, "a plain step, to measure its cost again")
+
+
+def without_offer(candidate: Candidate, ceiling: int) -> Decision:
+    """The refusal of a candidate that has no usable block."""
+    if ceiling == 0:
+        return _NO_CEILING
+    if candidate.opted_out:
+        return _OPTED_OUT
+    if candidate.limit <= 0:
+        return _AT_END
+    return _NOT_ASKED if candidate.ask <= 0 else _NOT_OFFERED
+
+
+def step_full(_chance: float) -> Decision:
+    return _STEP_FULL
+
+
+def measuring(_chance: float) -> Decision:
+    return _MEASURING
+
+
+class DoesNotPay:
+    """Refusals by price: a draft's cost after `used` others, and the tokens it had to emit."""
+
+    __slots__ = ("_cost", "_decisions", "_needed")
+
+    def __init__(self, best: Admission, used: int) -> None:
+        at = min(used, len(best.step) - 2)
+        self._cost = float(best.step[at + 1] - best.step[at])
+        self._needed = self._cost * best.rate
+        # Sequences whose chances read alike share one decision.
+        self._decisions: dict[int, Decision] = {}
+
+    def __call__(self, chance: float) -> Decision:
+        hundredths = int(chance * 100.0 + 0.5)
+        decision = self._decisions.get(hundredths)
+        if decision is None:
+            reason = (
+                f"verifying does not pay: 1 draft costs {self._cost * 1e3:.1f} ms and is expected "
+                f"to emit {hundredths / 100.0:.2f} tokens ({self._needed:.2f} needed)"
+            )
+            decision = self._decisions[hundredths] = Decision(None, 0, reason)
+        return decision
