@@ -129,20 +129,15 @@ class Report:
         if cell is None:
             return "–"
         parts = [f"**{cell.speed.median:.1f}**{spread(cell.speed)}"]
-        if key.row.startswith("outrider") and key.row != PLAIN:
-            base = PLAIN
-        elif key.row == PLAIN:
-            base = TRANSFORMERS
-        else:
-            base = f"{key.row.split()[0]} plain"
+        base = base_row(key.row)
         ratio = self.measurements.ratio(key, base) if base != key.row else None
         if ratio is not None:
             parts.append(f"×{ratio.median:.2f}")
         if cell.steps:
             length, rate = cell.mean_acceptance_length, cell.draft_acceptance_rate
             parts.append(f"{length:.2f} / {100 * rate:.0f} %")
-        if key.row.startswith("outrider") and key.row != PLAIN:
-            same, compared = self.measurements.same_outputs(key, PLAIN)
+        same, compared = self.measurements.same_outputs(key, base)
+        if compared and base.endswith("plain") and base != key.row:
             parts.append(f"{same}/{compared} same")
         return "<br>".join(parts)
 
@@ -153,7 +148,7 @@ class Report:
                 "A cell: new tokens a second, prefill included (median over repetitions, lowest to "
                 "highest); × its system's plain row (outrider plain: × transformers bf16), over "
                 "the prompts that both rows measured; mean acceptance length / draft acceptance "
-                "rate; how many answers equal outrider plain's, token for token. bf16 sums depend "
+                "rate; how many answers equal the plain row's, token for token. bf16 sums depend "
                 "on how many rows are multiplied at once, so answers may part at near-ties: "
                 "equality is proved in float32 (exactness.md).",
                 "All rows of a prompt are measured one after the other, in rotating order; a ratio "
@@ -161,6 +156,12 @@ class Report:
                 *self.notes,
             )
         )
+
+
+def base_row(row: str) -> str:
+    """What a row is compared with: its system's plain row; our plain row with transformers."""
+    system = row.split()[0]
+    return TRANSFORMERS if row == PLAIN or system == "transformers" else f"{system} plain"
 
 
 def bars_table(bars: Sequence[Bar]) -> str:

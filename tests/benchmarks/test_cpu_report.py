@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.bars import BOTH, PLAIN, TRANSFORMERS, Bar
-from benchmarks.cpu_report import Report, never_slower_text, verdict
+from benchmarks.cpu_report import Report, base_row, never_slower_text, verdict
 from benchmarks.measurements import Figure, Measurements
 from tests.benchmarks.test_measurements import item
 
@@ -66,3 +66,9 @@ def test_a_cold_row_that_found_its_prompt_cached_is_exposed() -> None:
     cold = Measurements([item(BOTH, "a", 1.0, cached_prompt_tokens=9)])
     assert "Not cold" not in Report("x", {}, {}, {}, warm).to_markdown()
     assert f"Not cold: {BOTH} found" in Report("x", {}, {}, {}, cold).to_markdown()
+
+
+def test_every_row_is_compared_with_its_own_plain_row() -> None:
+    assert base_row("vllm suffix") == "vllm plain"
+    assert base_row("outrider both, warm") == PLAIN
+    assert base_row(PLAIN) == base_row("transformers prompt lookup") == TRANSFORMERS
