@@ -17,7 +17,7 @@ from verifier_service.costs import CostTable
 from verifier_service.estimates import AcceptanceEstimates
 from verifier_service.messages import DraftBlock
 from verifier_service.offers import Offers, gather
-from verifier_service.probing import ProbeBudget
+from verifier_service.probing import ProbeBudget, choose_probes
 from verifier_service.refusals import DoesNotPay, Refuse, measuring, step_full, without_offer
 
 __all__ = ["Candidate", "Controller", "Decision"]
@@ -33,9 +33,6 @@ _FREE_WAIT = 0.002
 _PLAIN_AGE, _PLAIN_MAX_GAIN = 256, 0.25
 # It is also taken when the curve has moved by this share since, on other counts' evidence.
 _PLAIN_DRIFT = 0.1
-_MAX_PROBES = 8
-# A row counts as free for a probe where it adds no more than this share of a plain step.
-_FREE_ROW = 0.001
 
 
 class Controller:
@@ -69,6 +66,9 @@ class Controller:
         self._wait = -1.0
         self._depth = float(num_speculative_tokens)
         self._step = 0
+        # Seconds of a step without and with one draft, for one step and number of sequences.
+        self._priced = (-1, 0)
+        self._plain = self._one = 0.0
         self._verified_at: dict[int, int] = {}
         # Each probe of the last plan: seconds spent on it, and seconds that a token is worth.
         self._probing: dict[int, tuple[float, float]] = {}
@@ -83,13 +83,18 @@ class Controller:
         most = min(limit, self._ceiling)
         if most <= 0:
             return 0
+        if not self._adaptive or self._wait <= 0.0:
+            return most
         rows = max(num_sequences, 1)
-        plain, one = self.costs.curve(rows, 2, rows).tolist()
-        if not self._adaptive or self._wait <= _FREE_WAIT * plain:
+        # Asked for each sequence of a step: one look at the table serves them all.
+        if self._priced != (self._step, rows):
+            self._priced = (self._step, rows)
+            self._plain, self._one = self.costs.curve(rows, 2, rows).tolist()
+        if self._wait <= _FREE_WAIT * self._plain:
             return most
         if self._on:
             return min(most, math.ceil(self._depth) + 2)
-        return most if self._budget.affords(self._wait + one - plain) else 0
+        return most if self._budget.affords(self._wait + self._one - self._plain) else 0
 
     def plan(
         self,
@@ -249,50 +254,23 @@ class Controller:
         best: Admission,
         most: int,
     ) -> None:
-        """Admit drafts that do not seem to pay, as far as the probe budget goes.
-
-        First come those that may soon pay or were not verified for long. One draft each; where
-        the step's time does not rise with more rows, more.
-        """
-        left = [row for row, count in enumerate(counts) if count == 0]
-        if not left or self._budget.saved <= 0.0:
+        """Add drafts that do not seem to pay to `counts`, as far as the probe budget goes."""
+        if self._budget.saved <= 0.0 or all(counts):
             return
-        chances = offers.survivals[:, 0].tolist()
-        used = sum(counts)
-        if not self._affordable(best, used, max(chances[row] for row in left)):
-            return
-        ids = [candidates[owner].sequence_id for owner in offers.owners]
         since = self._verified_at
-        left.sort(key=lambda row: 1e-3 * since.get(ids[row], 0) - chances[row])
-        step = best.step.tolist()
-        last = min(most, len(step) - 1)
-        probes: list[int] = []
-        for row in left[:_MAX_PROBES]:
-            if used >= last:
-                break
-            if not self._affordable(best, used, chances[row]):
-                break
-            cost = step[used + 1] - step[used]
-            self._budget.spend(cost)
+        ids = [candidates[owner].sequence_id for owner in offers.owners]
+        probes = choose_probes(
+            self._budget,
+            best.step[: most + 1].tolist(),
+            1.0 / best.rate,
+            counts,
+            offers.lengths,
+            offers.survivals[:, 0].tolist(),
+            [since.get(sequence_id, 0) for sequence_id in ids],
+        )
+        for row, (drafts, cost) in probes.items():
+            counts[row] = drafts
             self._probing[ids[row]] = (cost, 1.0 / best.rate)
-            probes.append(row)
-            counts[row] = 1
-            used += 1
-        for row in probes:
-            while (
-                counts[row] < offers.lengths[row]
-                and used < last
-                and step[used + 1] - step[used] <= _FREE_ROW * step[0]
-            ):
-                counts[row] += 1
-                used += 1
-
-    def _affordable(self, best: Admission, used: int, chance: float) -> bool:
-        """Whether the budget covers what one more draft is expected to lose."""
-        if used + 1 >= len(best.step):
-            return False
-        cost = float(best.step[used + 1] - best.step[used])
-        return self._budget.affords(max(cost - chance / best.rate, 0.1 * cost))
 
     def _decisions(
         self,

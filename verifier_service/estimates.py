@@ -38,6 +38,8 @@ _PRIOR_MEAN = 0.6
 _PRIOR_WEIGHT = 2.0
 # Pseudo-trials with which a cell believes the cell above it.
 _SHRINK = 5.0
+# What a group's freshness keeps when any round is learnt.
+_FRESH_KEEP = 0.998
 # Trials that a cell remembers: a floor, and so many steps' worth of trials.
 _MEMORY, _MEMORY_STEPS = 60.0, 12.0
 _LOW, _HIGH = 0.002, 0.995
@@ -55,32 +57,53 @@ class Survivals:
     optimistic: Floats
 
 
-class _Group:
-    """Cells of one (proposer, greedy) pair; index 0 of the first axis is trials, 1 is successes."""
+class _Cells:
+    """Trials and successes of one row of cells, by position; lists, since rounds come singly."""
 
-    __slots__ = ("by_confidence", "by_match", "by_position", "fresh", "total")
+    __slots__ = ("successes", "trials")
+
+    def __init__(self, positions: int) -> None:
+        self.trials = [0.0] * positions
+        self.successes = [0.0] * positions
+
+    def count(self, position: int, success: float, memory: float) -> None:
+        trials = self.trials[position] + 1.0
+        successes = self.successes[position] + success
+        if trials > memory:
+            successes *= memory / trials
+            trials = memory
+        self.trials[position] = trials
+        self.successes[position] = successes
+
+
+class _Group:
+    """Cells of one (proposer, greedy) pair, and the predictions made from them."""
+
+    __slots__ = ("by_confidence", "by_match", "by_position", "fresh", "log_odds", "odds", "total")
 
     def __init__(self, positions: int) -> None:
         self.total = [0.0, 0.0]
         # Trials that were not long ago, for optimism about what is not tried any more.
         self.fresh = 0.0
-        self.by_position = np.zeros((2, positions))
-        self.by_match = np.zeros((2, _MATCHES, positions))
-        self.by_confidence = np.zeros((2, _CONFIDENCES, positions))
+        self.by_position = _Cells(positions)
+        self.by_match = [_Cells(positions) for _ in range(_MATCHES)]
+        self.by_confidence = [_Cells(positions) for _ in range(_CONFIDENCES)]
+        # [matches + confidences, K] as of the last rebuild; log_odds in plain lists.
+        self.odds: Floats = np.zeros((_MATCHES + _CONFIDENCES, positions))
+        self.log_odds: list[list[float]] = []
 
 
 class AcceptanceEstimates:
     """Decayed acceptance statistics for blocks of at most `positions` draft tokens."""
 
-    __slots__ = ("_groups", "_odds", "_offsets", "_positions", "_stale", "_steps", "_totals")
+    __slots__ = ("_groups", "_offsets", "_positions", "_stale", "_steps", "_totals")
 
     def __init__(self, positions: int) -> None:
         self._positions = positions
         self._groups: dict[Key, _Group] = {}
         self._totals: dict[str, list[float]] = {}
         self._offsets = Offsets()
-        # Odds [matches, K] and [confidences, K] of each group, rebuilt when it learnt something.
-        self._odds: dict[Key, tuple[Floats, Floats]] = {}
+        # Groups that learnt something since their odds were built.
         self._stale: set[Key] = set()
         self._steps = np.arange(positions)
 
@@ -102,19 +125,17 @@ class AcceptanceEstimates:
 
         Without `optimistic` its second half is the first.
         """
-        for key in set(keys):
-            if key in self._stale or key not in self._odds:
-                self._rebuild(key)
+        groups = {key: self._current(key) for key in set(keys)}
         rows = [
-            self._odds[key][0][bisect_right(_MATCH_EDGES, block.match_length)]
+            groups[key].odds[bisect_right(_MATCH_EDGES, block.match_length)]
             for key, block in zip(keys, blocks, strict=True)
         ]
         odds = np.array(rows).reshape(-1, self._positions)
         for i, block in enumerate(blocks):
             if block.confidences and block.q_form is not QForm.SPARSE:
-                by_confidence = self._odds[keys[i]][1]
+                table = groups[keys[i]].odds
                 for position, bucket in enumerate(_buckets(block.confidences, lengths[i])):
-                    odds[i, position] = by_confidence[bucket, position]
+                    odds[i, position] = table[_MATCHES + bucket, position]
         means = self._offsets.values(sequence_ids, keys)
         inside = self._steps < np.array(lengths)[:, None]
         mean = _chain(odds, means, inside)
@@ -140,26 +161,31 @@ class AcceptanceEstimates:
             return
         right = min(accepted, tried)
         key = (block.proposer, greedy)
-        self._offsets.learn(sequence_id, key, self._predicted(block, key, tried), right)
-        group = self._groups[key]
+        group = self._groups.get(key) or self._current(key)
+        match = bisect_right(_MATCH_EDGES, block.match_length)
+        buckets: list[int] = []
+        if block.confidences and block.q_form is not QForm.SPARSE:
+            buckets = _buckets(block.confidences, tried)
+        predicted = group.log_odds[match][:tried]
+        for position, bucket in enumerate(buckets):
+            predicted[position] = group.log_odds[_MATCHES + bucket][position]
+        self._offsets.learn(sequence_id, key, predicted, right)
         memory = _MEMORY + _MEMORY_STEPS * self._offsets.pace
         for total in (self._totals[block.proposer], group.total):
             share = min(1.0, memory / (total[0] + tried))
             total[0] = (total[0] + tried) * share
             total[1] = (total[1] + right) * share
         for other in self._groups.values():
-            other.fresh *= 0.998
+            other.fresh *= _FRESH_KEEP
         group.fresh += tried
-        match = bisect_right(_MATCH_EDGES, block.match_length)
-        for cells in (group.by_position, group.by_match[:, match]):
-            cells[0, :tried] += 1.0
-            cells[1, :right] += 1.0
-            cells[:, :tried] *= np.minimum(1.0, memory / cells[0, :tried])
-        if block.confidences and block.q_form is not QForm.SPARSE:
-            for position, bucket in enumerate(_buckets(block.confidences, tried)):
-                cell = group.by_confidence[:, bucket, position]
-                cell += (1.0, 1.0 if position < right else 0.0)
-                cell *= min(1.0, memory / float(cell[0]))
+        by_match = group.by_match[match]
+        for position in range(tried):
+            success = 1.0 if position < right else 0.0
+            group.by_position.count(position, success, memory)
+            by_match.count(position, success, memory)
+        for position, bucket in enumerate(buckets):
+            success = 1.0 if position < right else 0.0
+            group.by_confidence[bucket].count(position, success, memory)
         self._stale.add(key)
 
     def forget(self, sequence_id: int) -> None:
@@ -184,34 +210,31 @@ class AcceptanceEstimates:
         total, group = self._totals[key[0]], self._groups[key]
         rate = (total[1] + _PRIOR_WEIGHT * _PRIOR_MEAN) / (total[0] + _PRIOR_WEIGHT)
         rate = (group.total[1] + _SHRINK * rate) / (group.total[0] + _SHRINK)
-        cells = group.by_position
-        rates: Floats = (cells[1] + _SHRINK * rate) / (cells[0] + _SHRINK)
+        rates: Floats = _shrunk([group.by_position], np.array(rate))[0]
         return rates
 
-    def _rebuild(self, key: Key) -> None:
-        if key not in self._groups:
-            self._groups[key] = _Group(self._positions)
+    def _current(self, key: Key) -> _Group:
+        """The group of a key, made where new, its odds rebuilt where it learnt something."""
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(self._positions)
             self._totals.setdefault(key[0], [0.0, 0.0])
-        group, parent = self._groups[key], self._position_rates(key)
-        self._odds[key] = (_odds(group.by_match, parent), _odds(group.by_confidence, parent))
+        elif key not in self._stale:
+            return group
+        rates = _shrunk([*group.by_match, *group.by_confidence], self._position_rates(key))
+        rates = np.minimum(np.maximum(rates, _LOW), _HIGH)
+        group.odds = rates / (1.0 - rates)
+        group.log_odds = np.log(group.odds).tolist()
         self._stale.discard(key)
-
-    def _predicted(self, block: DraftBlock, key: Key, tried: int) -> list[float]:
-        """Log-odds that the cells give each of the first `tried` drafts."""
-        if key not in self._odds:
-            self._rebuild(key)
-        by_match, by_confidence = self._odds[key]
-        row = by_match[bisect_right(_MATCH_EDGES, block.match_length), :tried].tolist()
-        if block.confidences and block.q_form is not QForm.SPARSE:
-            for position, bucket in enumerate(_buckets(block.confidences, tried)):
-                row[position] = float(by_confidence[bucket, position])
-        return [math.log(odds) for odds in row]
+        return group
 
 
-def _odds(cells: Floats, parent: Floats) -> Floats:
-    rates = np.clip((cells[1] + _SHRINK * parent) / (cells[0] + _SHRINK), _LOW, _HIGH)
-    result: Floats = rates / (1.0 - rates)
-    return result
+def _shrunk(cells: Sequence[_Cells], parent: Floats) -> Floats:
+    """Rates [cells, K], each drawn to its parent's as far as it lacks trials of its own."""
+    successes = np.array([row.successes for row in cells])
+    trials = np.array([row.trials for row in cells])
+    rates: Floats = (successes + _SHRINK * parent) / (trials + _SHRINK)
+    return rates
 
 
 def _chain(odds: Floats, offsets: list[float], inside: NDArray[np.bool_]) -> Floats:

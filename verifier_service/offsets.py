@@ -16,7 +16,8 @@ from dataclasses import dataclass
 Key = tuple[str, bool]
 
 _LIMIT = 5.0
-# Common offset: precision of its prior, and what it keeps of information and value each step.
+# Common offset: precision of its prior, what it keeps of its information each step, and of its
+# value each round.
 _COMMON_PRECISION, _COMMON_KEEP, _COMMON_VALUE_KEEP = 1.0, 0.9, 0.98
 # Sequence offset: forgetting for each trial, and bounds of its prior's precision. While many are
 # tried, the prior follows how much sequences really differ, so that the luckiest of many do not
@@ -93,11 +94,14 @@ class Offsets:
         """Take in a round: log-odds `predicted` by the averages for each draft that was reached,
         the first `right` of which were accepted."""
         self._trials += len(predicted)
-        common = self._common.setdefault(key, _Offset())
-        if key not in self._by_sequence.get(sequence_id, {}):
-            self._add(sequence_id, key)
-        mine = self._by_sequence[sequence_id]
-        own = mine[key]
+        common = self._common.get(key)
+        if common is None:
+            common = self._common[key] = _Offset()
+        mine = self._by_sequence.get(sequence_id)
+        own = mine.get(key) if mine is not None else None
+        if mine is None or own is None:
+            mine = self._add(sequence_id, key)
+            own = mine[key]
         prior = self._prior
         pull = prior * (1.0 - _KEEP)
         for position, base in enumerate(predicted):
@@ -109,18 +113,21 @@ class Offsets:
         # The averages follow, so the common part may give back what they have taken over.
         common.value *= _COMMON_VALUE_KEEP
         by_chance = own.information / (prior + own.information) ** 2
-        self._spread += _SPREAD_RATE * (own.value**2 - by_chance - self._spread)
-        for name, other in mine.items():
-            if name != key:
-                other.information *= _UNUSED_KEEP
+        self._spread += _SPREAD_RATE * (own.value * own.value - by_chance - self._spread)
+        if len(mine) > 1:
+            for name, other in mine.items():
+                if name != key:
+                    other.information *= _UNUSED_KEEP
 
     def forget(self, sequence_id: int) -> None:
         """Drop one sequence's offsets. Unknown ids are ignored."""
         self._by_sequence.pop(sequence_id, None)
 
-    def _add(self, sequence_id: int, key: Key) -> None:
+    def _add(self, sequence_id: int, key: Key) -> dict[Key, _Offset]:
         if sequence_id not in self._by_sequence:
             if len(self._by_sequence) >= _MAX_SEQUENCES:
                 del self._by_sequence[next(iter(self._by_sequence))]
             self._by_sequence[sequence_id] = {}
-        self._by_sequence[sequence_id][key] = _Offset()
+        mine = self._by_sequence[sequence_id]
+        mine[key] = _Offset()
+        return mine

@@ -7,12 +7,20 @@ text is, and a cheap probe comes often, a dear one seldom.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 # Share of step time for probes: at first, and at least however much speaks against them.
 _MAX_SHARE, _MIN_SHARE = 0.012, 0.005
 # Evidence against (in failed probes) after which the share has halved, and the most that counts.
 _PATIENCE, _MOST_EVIDENCE = 12.0, 40.0
 # Most steps' worth of time that may be saved up.
 _MOST_SAVED = 0.3
+# Most sequences probed in one step.
+_MOST_PROBES = 8
+# A row counts as free for a probe where it adds no more than this share of a plain step.
+_FREE_ROW = 0.001
+# Chance of acceptance that a step of not being verified weighs up to in the order of probes.
+_CHANCE_PER_STEP = 1e-3
 
 
 class ProbeBudget:
@@ -58,3 +66,50 @@ class ProbeBudget:
         self._saved = min(self._saved + returned, _MOST_SAVED * self._step_seconds)
         evidence = self._against + 1.0 - 2.0 * returned / max(cost, 1e-9)
         self._against = min(max(evidence, 0.0), _MOST_EVIDENCE)
+
+
+def choose_probes(
+    budget: ProbeBudget,
+    step: Sequence[float],
+    token_seconds: float,
+    counts: Sequence[int],
+    lengths: Sequence[int],
+    chances: Sequence[float],
+    verified_at: Sequence[int],
+) -> dict[int, tuple[int, float]]:
+    """Rows to probe: {row: (drafts, seconds charged)}, taken from the budget.
+
+    `step[n]` is the step's seconds with n drafts, `counts` the drafts admitted already; a row has
+    `lengths` drafts, the first accepted with `chances`, and was last verified at step
+    `verified_at`. First come rows that may soon pay or have waited long. Each gets one draft, and
+    more where the step's time does not rise with them.
+    """
+    left = [row for row, count in enumerate(counts) if count == 0]
+    used, last = sum(counts), len(step) - 1
+    if not left or used >= last:
+        return {}
+
+    def affordable(chance: float) -> bool:
+        cost = step[used + 1] - step[used]
+        return budget.affords(max(cost - chance * token_seconds, 0.1 * cost))
+
+    if not affordable(max(chances[row] for row in left)):
+        return {}
+    left.sort(key=lambda row: _CHANCE_PER_STEP * verified_at[row] - chances[row])
+    probes: dict[int, tuple[int, float]] = {}
+    for row in left[:_MOST_PROBES]:
+        if used >= last or not affordable(chances[row]):
+            break
+        cost = step[used + 1] - step[used]
+        budget.spend(cost)
+        probes[row] = (1, cost)
+        used += 1
+    for row, (_, cost) in probes.items():
+        drafts = 1
+        while drafts < lengths[row] and used < last:
+            if step[used + 1] - step[used] > _FREE_ROW * step[0]:
+                break
+            drafts += 1
+            used += 1
+        probes[row] = (drafts, cost)
+    return probes
