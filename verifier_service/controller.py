@@ -24,9 +24,9 @@ __all__ = ["Candidate", "Controller", "Decision"]
 
 # Relative gain over plain below which speculation is given up, and above which it is taken up.
 _LEAVE, _ENTER = 0.005, 0.02
-# Weight of one step in the average gain, while on and while off.
+# Weight of one step in the average gain and wait, while on and (asking seldom) while off.
 _RATE_ON, _RATE_OFF = 1.0 / 24.0, 1.0 / 6.0
-_WAIT_RATE = 0.1
+_WAIT_RATE_ON, _WAIT_RATE_OFF = 0.1, 0.5
 # Asking counts as free where its wait is below this share of a step.
 _FREE_WAIT = 0.002
 # A plain step is taken when none was measured for so many steps and little is lost by it.
@@ -153,7 +153,8 @@ class Controller:
             self._wait = seconds
         # One missed deadline is no habit yet.
         bounded = min(seconds, 4.0 * self._wait + 1e-3)
-        self._wait += _WAIT_RATE * (bounded - self._wait)
+        rate = _WAIT_RATE_ON if self._on else _WAIT_RATE_OFF
+        self._wait += rate * (bounded - self._wait)
         if not self._on:
             self._budget.spend(seconds)
 

@@ -262,10 +262,9 @@ class CostTable:
 def _counts(profiled: Sequence[int]) -> list[int]:
     """The counts that a table keeps: dense where few, then spaced evenly in ratio, the last too."""
     first, last = profiled[0], profiled[-1]
-    counts = list(range(first, min(last, _DENSE) + 1))
-    while (counts[-1] if counts else first) < last:
-        ahead = math.ceil(counts[-1] * _RATIO) if counts else first
-        counts.append(min(ahead, last))
+    counts = list(range(first, min(last, _DENSE) + 1)) or [first]
+    while counts[-1] < last:
+        counts.append(min(math.ceil(counts[-1] * _RATIO), last))
     return counts
 
 

@@ -50,7 +50,8 @@ class ProbeBudget:
 
     def affords(self, seconds: float) -> bool:
         """Whether `seconds` may be spent. A full purse affords any probe: none is ruled out."""
-        return self._saved >= min(seconds, 0.99 * _MOST_SAVED * self._step_seconds)
+        most = 0.99 * _MOST_SAVED * self._step_seconds
+        return self._saved > 0.0 and self._saved >= min(seconds, most)
 
     def spend(self, seconds: float) -> None:
         self._saved -= seconds
