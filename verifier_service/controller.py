@@ -25,7 +25,7 @@ __all__ = ["Candidate", "Controller", "Decision"]
 # Relative gain over plain below which speculation is given up, and above which it is taken up.
 _LEAVE, _ENTER = 0.005, 0.02
 # Weight of one step in the average gain and wait, while on and (asking seldom) while off.
-_RATE_ON, _RATE_OFF = 1.0 / 24.0, 1.0 / 6.0
+_RATE_ON, _RATE_OFF = 1.0 / 48.0, 1.0 / 6.0
 _WAIT_RATE_ON, _WAIT_RATE_OFF = 0.1, 0.5
 # Asking counts as free where its wait is below this share of a step.
 _FREE_WAIT = 0.002

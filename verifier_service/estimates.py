@@ -38,6 +38,9 @@ _PRIOR_MEAN = 0.6
 _PRIOR_WEIGHT = 2.0
 # Pseudo-trials with which a cell believes the cell above it.
 _SHRINK = 5.0
+# Every so many steps all cells but the coarsest fade by this, so that what is not tried any more
+# (a position that looked bad once) is in the end guessed from its kin again.
+_FADE_STEPS, _FADE = 16, 0.85
 # What a group's freshness keeps when any round is learnt.
 _FRESH_KEEP = 0.998
 # Trials that a cell remembers: a floor, and so many steps' worth of trials.
@@ -75,6 +78,10 @@ class _Cells:
         self.trials[position] = trials
         self.successes[position] = successes
 
+    def fade(self) -> None:
+        self.trials = [_FADE * value for value in self.trials]
+        self.successes = [_FADE * value for value in self.successes]
+
 
 class _Group:
     """Cells of one (proposer, greedy) pair, and the predictions made from them."""
@@ -96,7 +103,7 @@ class _Group:
 class AcceptanceEstimates:
     """Decayed acceptance statistics for blocks of at most `positions` draft tokens."""
 
-    __slots__ = ("_groups", "_offsets", "_positions", "_stale", "_steps", "_totals")
+    __slots__ = ("_age", "_groups", "_offsets", "_positions", "_stale", "_steps", "_totals")
 
     def __init__(self, positions: int) -> None:
         self._positions = positions
@@ -106,10 +113,17 @@ class AcceptanceEstimates:
         # Groups that learnt something since their odds were built.
         self._stale: set[Key] = set()
         self._steps = np.arange(positions)
+        self._age = 0
 
     def begin_step(self) -> None:
         """Mark a step: memory spans steps, not trials, so that batches learn as long as one."""
         self._offsets.begin_step()
+        self._age += 1
+        if self._age % _FADE_STEPS == 0:
+            for key, group in self._groups.items():
+                for cells in (group.by_position, *group.by_match, *group.by_confidence):
+                    cells.fade()
+                self._stale.add(key)
 
     def survivals(
         self,

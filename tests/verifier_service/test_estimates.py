@@ -170,6 +170,19 @@ def test_comes_back_within_few_successes(before: float) -> None:
     assert survival(estimates, block())[0] > 0.5
 
 
+def test_an_unlucky_position_that_is_not_tried_any_more_is_given_another_chance() -> None:
+    estimates = AcceptanceEstimates(2)
+    pair = DraftBlock("ngram", 9, (1, 2))
+    for _ in range(20):
+        estimates.observe(1, pair, greedy=True, drafted=2, accepted=1)
+    unlucky = estimates.rates()["ngram/greedy"][1]
+    for _ in range(200):
+        estimates.begin_step()
+        estimates.observe(1, pair, greedy=True, drafted=1, accepted=1)
+    assert unlucky < 0.3
+    assert estimates.rates()["ngram/greedy"][1] > 0.6
+
+
 def test_optimism_shrinks_with_evidence() -> None:
     estimates = AcceptanceEstimates(K)
 
