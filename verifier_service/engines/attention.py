@@ -116,15 +116,28 @@ def _attend(
     layout = cache.layout
     if layout is None:
         raise RuntimeError("the model ran outside an engine step")
-    keys, values = cache.flat[layer]
-    keys.index_copy_(0, layout.write_slots, key[0].transpose(0, 1))
-    values.index_copy_(0, layout.write_slots, value[0].transpose(0, 1))
+    keys, values = write_cache(
+        cache, layout, layer, key[0].transpose(0, 1), value[0].transpose(0, 1)
+    )
+    tokens = query[0].transpose(0, 1)
     if layout.table is not None:
-        return _attend_pages(query, cache.keys[layer], cache.values[layer], layout, scale, window)
-    return _attend_spans(query, keys, values, layout.spans, scale, window)
+        pages = cache.keys[layer], cache.values[layer]
+        return _attend_pages(tokens, *pages, layout, scale, window).unsqueeze(0)
+    mixed = attend_spans(tokens, keys, values, layout.spans, scale, window)
+    return mixed.contiguous().unsqueeze(0)
 
 
-def _attend_spans(
+def write_cache(
+    cache: PagedCache, layout: StepLayout, layer: int, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Store a step's keys and values [T, kv heads, size]; the layer's whole cache by slot."""
+    keys, values = cache.flat[layer]
+    keys.index_copy_(0, layout.write_slots, key)
+    values.index_copy_(0, layout.write_slots, value)
+    return keys, values
+
+
+def attend_spans(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -132,26 +145,31 @@ def _attend_spans(
     scale: float,
     window: int,
 ) -> Tensor:
-    """Sequence by sequence, without a paged kernel.
+    """[T, heads, size] queries -> [T, heads, size]; sequence by sequence, without a paged kernel.
+
+    The result need not be contiguous.
 
     Query heads that share a kv head are folded into the query length: one small product for each
     kv head, and nothing is repeated in memory.
     """
-    heads, size = query.shape[1], query.shape[3]
+    total, heads, size = query.shape
     kv_heads = keys.shape[1]
     group = heads // kv_heads
-    total = query.shape[2]
-    out = torch.empty(total, heads, values.shape[2], dtype=query.dtype)
+    parts = []
     for span in spans:
         length = span.end - span.first
-        q = query if length == total else query[:, :, span.first : span.end]
-        q = q.reshape(1, kv_heads, group * length, size)
+        q = query if length == total else query[span.first : span.end]
+        q = q.view(length, kv_heads, group, size)
+        q = q.permute(1, 2, 0, 3).reshape(1, kv_heads, group * length, size)
         k = keys[span.slots].unsqueeze(0).transpose(1, 2)
         v = values[span.slots].unsqueeze(0).transpose(1, 2)
         mask = span.mask if window == 0 else _windowed(span, window).repeat(group, 1)
         o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
-        out[span.first : span.end] = o.view(heads, length, -1).transpose(0, 1)
-    return out.unsqueeze(0)
+        parts.append(o.view(heads, length, -1).transpose(0, 1))
+    padding = total - spans[-1].end
+    if padding:
+        parts.append(query.new_zeros(padding, heads, values.shape[2]))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def causal_mask(length: int, start: int, group: int) -> Tensor | None:
@@ -177,7 +195,7 @@ def _attend_pages(
 
     assert layout.cu_query is not None
     out = varlen_attn(
-        query[0].transpose(0, 1).contiguous(),
+        query.contiguous(),
         keys,
         values,
         layout.cu_query,
@@ -191,7 +209,7 @@ def _attend_pages(
         block_table=layout.table,
     )
     assert isinstance(out, Tensor)
-    return out.unsqueeze(0)
+    return out
 
 
 def _attend_shape(

@@ -16,10 +16,6 @@ from verifier_service.engines.attention import SequenceSpan, StepLayout, causal_
 from verifier_service.engines.base import CacheShape, Chunk
 from verifier_service.kv_cache import is_contiguous
 
-# Fewer rows than this are padded: torch.compile treats a size of 1 as a case of its own, with
-# kernels that need not round as those for every other size do.
-_MIN_TOKENS = 2
-
 
 @dataclass(frozen=True, slots=True)
 class StepTensors:
@@ -38,8 +34,17 @@ class StepTensors:
     layout: StepLayout
 
 
-def pack(chunks: list[Chunk], cache: CacheShape, group: int, device: torch.device) -> StepTensors:
-    """The tensors of a step; `group` is the number of query heads that share a kv head."""
+def pack(
+    chunks: list[Chunk],
+    cache: CacheShape,
+    group: int,
+    device: torch.device,
+    min_tokens: int = 1,
+) -> StepTensors:
+    """The tensors of a step; `group` is the number of query heads that share a kv head.
+
+    Fewer than `min_tokens` are padded with rows that nobody reads.
+    """
     ids: list[int] = []
     positions: list[int] = []
     slots: list[np.ndarray] = []
@@ -47,11 +52,10 @@ def pack(chunks: list[Chunk], cache: CacheShape, group: int, device: torch.devic
         ids.extend(chunk.ids)
         positions.extend(range(chunk.start, chunk.start + len(chunk.ids)))
         slots.append(_slots(chunk.blocks, cache.block_size, chunk.start, len(chunk.ids)))
-    if device.type == "cpu":
-        for _ in range(_MIN_TOKENS - len(ids)):
-            ids.append(0)
-            positions.append(0)
-            slots.append(np.array([cache.num_blocks * cache.block_size]))
+    for _ in range(min_tokens - len(ids)):
+        ids.append(0)
+        positions.append(0)
+        slots.append(np.array([cache.num_blocks * cache.block_size]))
     write = _to(torch.from_numpy(np.concatenate(slots)), device)
     layout = (
         StepLayout(write, spans=_spans(chunks, cache.block_size, group))

@@ -1,6 +1,6 @@
 """A target model from a local folder, ready for packed steps.
 
-Knows transformers' loading and this project's attention and linear layers; does not know steps.
+Knows transformers' loading and this project's attention; does not know steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from verifier_service.engines.attention import IMPLEMENTATION
-from verifier_service.engines.linear import pack_linears
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +39,6 @@ class LoadedModel:
     eos_token_ids: tuple[int, ...]
     compute: torch.dtype
     weights: torch.dtype
-    products: str
 
 
 def resolve_device(name: str) -> torch.device:
@@ -81,9 +79,6 @@ def load(folder: str, device: torch.device, dtype: str, max_model_len: int | Non
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelLoadError(f"model folder {folder!r} does not load: {error}") from None
     module = module.eval().requires_grad_(False).to(device)
-    products = "torch's own products"
-    if device.type == "cpu":
-        products = pack_linears(module, weights)
     text = config.get_text_config()
     limit = int(getattr(text, "max_position_embeddings", 0) or 2048)
     if max_model_len is not None:
@@ -102,7 +97,6 @@ def load(folder: str, device: torch.device, dtype: str, max_model_len: int | Non
         eos_token_ids=_eos(folder, text),
         compute=compute,
         weights=weights,
-        products=products,
     )
 
 

@@ -7,17 +7,16 @@ follow from (tokens, rows, sequences, drafts); the host reads one small result a
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from verifier_service.engines.attention import PagedCache
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.forward import choose_forward
 from verifier_service.engines.layout import StepTensors, pack
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.messages import ModelInfo, QForm, RejectionRule, Sampling
@@ -54,9 +53,14 @@ class TorchEngine:
         )
         self._paged.attach(self._loaded.module)
         self._noise = VocabularyNoise(self._loaded.vocab_size, self._device)
-        if settings.compile:
-            self._compile()
-        self._info = _info(settings, self._loaded, self._device)
+        with torch.inference_mode():
+            chosen = choose_forward(
+                self._loaded, self._paged, self._cache_shape, self._device, settings.compile
+            )
+        self._forward = chosen.forward
+        self._min_tokens = chosen.min_tokens
+        _log.info("forward: %s", chosen.description)
+        self._info = _info(settings, self._loaded, self._device, chosen.description)
 
     @property
     def model(self) -> ModelInfo:
@@ -69,7 +73,7 @@ class TorchEngine:
     @torch.inference_mode()
     def run(self, chunks: list[Chunk]) -> list[Verdict | None]:
         """See `Engine.run`."""
-        step = pack(chunks, self._cache_shape, self._loaded.group, self._device)
+        step = pack(chunks, self._cache_shape, self._loaded.group, self._device, self._min_tokens)
         logits = self._forward(step)
         sampling = [chunk for chunk in chunks if chunk.samples]
         if not sampling:
@@ -105,21 +109,6 @@ class TorchEngine:
     def close(self) -> None:
         """Drop the cache; the engine cannot run afterwards."""
         self._paged.drop()
-
-    def _forward(self, step: StepTensors) -> Tensor:
-        """Logits [R, V] of the rows that choose a token."""
-        self._paged.layout = step.layout
-        try:
-            output = self._loaded.module(
-                input_ids=step.ids.unsqueeze(0),
-                position_ids=step.positions.unsqueeze(0),
-                use_cache=False,
-                logits_to_keep=step.rows,
-            )
-        finally:
-            self._paged.layout = None
-        logits: Tensor = output.logits[0]
-        return logits
 
     def _verify(self, logits: Tensor, step: StepTensors, chunks: list[Chunk]) -> VerifyResult:
         flags = SamplingFlags.of(chunk.sampling for chunk in chunks)
@@ -175,29 +164,10 @@ class TorchEngine:
             )
         return CacheShape(int(blocks), size)
 
-    def _compile(self) -> None:
-        """Compile the decoder layers: one graph serves them all, for any number of tokens."""
-        if self._device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
-            _log.warning("no C++ compiler found: decoder layers are not compiled and run slower")
-            return
-        layers = _decoder_layers(self._loaded.module, len(self._loaded.layers))
-        if layers is None:
-            _log.warning("the model's decoder layers were not found: they are not compiled")
-            return
-        with contextlib.suppress(AttributeError):
-            torch._dynamo.config.cache_size_limit = 64
-        for layer in layers:
-            layer.compile(dynamic=True)
 
-
-def _decoder_layers(module: nn.Module, count: int) -> nn.ModuleList | None:
-    for child in module.modules():
-        if isinstance(child, nn.ModuleList) and len(child) == count:
-            return child
-    return None
-
-
-def _info(settings: VerifierSettings, loaded: LoadedModel, device: torch.device) -> ModelInfo:
+def _info(
+    settings: VerifierSettings, loaded: LoadedModel, device: torch.device, forward: str
+) -> ModelInfo:
     return ModelInfo(
         name=settings.served_model_name,
         vocab_size=loaded.vocab_size,
@@ -206,5 +176,5 @@ def _info(settings: VerifierSettings, loaded: LoadedModel, device: torch.device)
         engine="torch",
         device=str(device),
         dtype=str(loaded.weights).removeprefix("torch."),
-        extra={"products": loaded.products},
+        extra={"forward": forward},
     )

@@ -14,10 +14,13 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
+from verifier_service.engines import lean
 from verifier_service.engines.base import Chunk
 from verifier_service.engines.loading import ModelLoadError, load, resolve_device
 from verifier_service.engines.torch_engine import TorchEngine
@@ -38,6 +41,7 @@ MODELS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
     "llama-tied": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True)),
     "mistral-window": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=6)),
+    "qwen2-bias": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16)),
     "gpt2": lambda: GPT2LMHeadModel(
         GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=128, eos_token_id=2)
@@ -156,23 +160,33 @@ def test_rejected_drafts_leave_no_trace(llama: Path) -> None:
     assert decode(target, PROMPT, 12, [1] * 12, [0]) == want
 
 
-def test_packed_half_precision_rows_do_not_depend_on_their_neighbours(llama: Path) -> None:
-    """The property that makes speculative and plain decoding agree beyond rounding."""
-    target = engine(llama, dtype="bfloat16")
-    linear = target._loaded.module.model.layers[0].mlp.up_proj
-    x = torch.randn(33, 32)
-    whole = linear(x)
-    for rows in (1, 2, 5, 8, 16):
-        assert torch.equal(linear(x[3 : 3 + rows]), whole[3 : 3 + rows])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("llama", "lean decoder"),
+        ("qwen2-bias", "lean decoder"),
+        ("qwen3", "lean decoder"),
+        ("mistral-window", "transformers' modules"),
+        ("gpt2", "transformers' modules"),
+    ],
+)
+def test_which_models_take_the_lean_decoder(
+    name: str, expected: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = _save(name, tmp_path_factory)
+    assert engine(folder).model.extra["forward"].startswith(expected)
 
 
-def test_bfloat16_weights_survive_packing(llama: Path) -> None:
-    target = engine(llama, dtype="bfloat16")
-    plain = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.bfloat16)
-    weight = plain.model.layers[1].mlp.down_proj.weight.float()
-    x = torch.randn(4, 48)
-    packed = target._loaded.module.model.layers[1].mlp.down_proj(x)
-    assert torch.allclose(packed, x @ weight.T, atol=1e-4)
+def test_a_decoder_that_computes_something_else_is_not_used(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(lean, "_rms", lambda x, weight, epsilon: x * weight)
+    target = engine(llama)
+    assert target.model.extra["forward"].startswith("transformers' modules")
+    assert "its logits differ" in caplog.text
+    want = reference(llama, PROMPT, 5)
+    assert decode(target, PROMPT, 5, want, [0]) == want
 
 
 def test_a_seeded_choice_does_not_depend_on_drafts_or_batch(llama: Path) -> None:
@@ -226,9 +240,13 @@ def test_a_small_cache_still_holds_the_longest_sequence(
     assert "hold less than one sequence" in caplog.text
 
 
-def test_compiled_layers_decode_the_same(llama: Path) -> None:
-    want = reference(llama, PROMPT, 8)
-    assert decode(engine(llama, compile=True), PROMPT, 8, want[:4] + [1] * 4, [0]) == want
+def test_compiled_layers_decode_the_same(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """On a model that the lean decoder does not serve; packed products stay opaque."""
+    folder = _save("mistral-window", tmp_path_factory)
+    target = engine(folder, compile=True)
+    assert "compiled" in target.model.extra["forward"]
+    want = reference(folder, PROMPT, 8)
+    assert decode(target, PROMPT, 8, want[:4] + [1] * 4, [0]) == want
 
 
 def test_model_facts(llama: Path) -> None:

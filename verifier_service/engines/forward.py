@@ -1,0 +1,118 @@
+"""Which code computes a step's logits: transformers' modules, or the lean decoder on a CPU.
+
+Knows loaded models, the cache and step tensors; does not know what is done with logits.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from verifier_service.engines import lean
+from verifier_service.engines.attention import PagedCache
+from verifier_service.engines.base import CacheShape, Chunk
+from verifier_service.engines.layout import StepTensors, pack
+from verifier_service.engines.linear import pack_linears, packer
+from verifier_service.engines.loading import LoadedModel
+from verifier_service.messages import Sampling
+
+_log = logging.getLogger(__name__)
+
+# Largest relative difference of logits at which two forwards count as the same function.
+_TOLERANCE = 0.02
+
+Forward = Callable[[StepTensors], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A forward, what it is in words, and the fewest tokens it takes."""
+
+    forward: Forward
+    description: str
+    min_tokens: int = 1
+
+
+def choose_forward(
+    loaded: LoadedModel, cache: PagedCache, shape: CacheShape, device: torch.device, compiled: bool
+) -> Chosen:
+    """The fastest forward that this model and device have.
+
+    On a CPU the linear layers are packed; the Llama family takes the lean decoder if it computes
+    what transformers' modules do on a sample. Elsewhere, decoder layers are compiled if asked for.
+    """
+    modules = _modules(loaded.module, cache)
+    if device.type != "cpu":
+        if compiled and _compile(loaded.module, len(loaded.layers), device):
+            return Chosen(modules, "transformers' modules, compiled")
+        return Chosen(modules, "transformers' modules")
+    products, pack_linear = packer(loaded.weights)
+    refusal = lean.supports(loaded.module, loaded.config)
+    if not refusal:
+        sample = _sample(loaded, shape, device)
+        wanted = modules(sample)
+        decoder = lean.LeanDecoder(loaded.module, loaded.config, pack_linear)
+
+        def forward(step: StepTensors) -> Tensor:
+            return decoder(step.ids, step.positions, step.rows, cache, step.layout)
+
+        if _same(forward(sample), wanted):
+            return Chosen(forward, f"lean decoder, {products}")
+        refusal = "its logits differ from those of transformers' modules"
+    _log.info("the lean decoder does not serve this model: %s", refusal)
+    pack_linears(loaded.module, pack_linear)
+    if compiled and _compile(loaded.module, len(loaded.layers), device):
+        # torch.compile treats a size of 1 as a case of its own, with kernels that need not round
+        # as those for every other size do.
+        return Chosen(modules, f"transformers' modules, compiled, {products}", min_tokens=2)
+    return Chosen(modules, f"transformers' modules, {products}")
+
+
+def _modules(module: nn.Module, cache: PagedCache) -> Forward:
+    def forward(step: StepTensors) -> Tensor:
+        cache.layout = step.layout
+        try:
+            output = module(
+                input_ids=step.ids.unsqueeze(0),
+                position_ids=step.positions.unsqueeze(0),
+                use_cache=False,
+                logits_to_keep=step.rows,
+            )
+        finally:
+            cache.layout = None
+        logits: Tensor = output.logits[0]
+        return logits
+
+    return forward
+
+
+def _sample(loaded: LoadedModel, shape: CacheShape, device: torch.device) -> StepTensors:
+    """A prefill of a few scattered ids, with logits of its last four positions."""
+    count = min(16, shape.block_size)
+    ids = [(i * 7919 + 11) % loaded.vocab_size for i in range(count)]
+    chunk = Chunk(ids, 0, [0], min(3, count - 1), True, Sampling(temperature=0.0))
+    return pack([chunk], shape, loaded.group, device)
+
+
+def _same(found: Tensor, wanted: Tensor) -> bool:
+    scale = float((wanted - wanted.mean(dim=-1, keepdim=True)).abs().max())
+    return float((found - wanted).abs().max()) <= _TOLERANCE * max(scale, 1e-6)
+
+
+def _compile(module: nn.Module, count: int, device: torch.device) -> bool:
+    """Compile the decoder layers: one graph serves them all, for any number of tokens."""
+    if device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        _log.warning("no C++ compiler found: decoder layers are not compiled and run slower")
+        return False
+    for child in module.modules():
+        if isinstance(child, nn.ModuleList) and len(child) == count:
+            for layer in child:
+                layer.compile(dynamic=True)
+            return True
+    _log.warning("the model's decoder layers were not found: they are not compiled")
+    return False
