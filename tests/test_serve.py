@@ -214,7 +214,7 @@ def test_the_readmes_clients_work(serve: Serve, mark: str, says: str) -> None:
     assert says in done.stdout
 
 
-@pytest.mark.parametrize("name", ["ngram", "gateway"])
+@pytest.mark.parametrize("name", ["ngram", "gateway", "verifier"])
 def test_a_killed_part_comes_back(serve: Serve, name: str) -> None:
     before = serve.children()[name]
     expected = serve.chat().json()["choices"][0]["message"]
@@ -224,9 +224,13 @@ def test_a_killed_part_comes_back(serve: Serve, name: str) -> None:
 
     def answers() -> bool:
         try:
-            return serve.chat().json()["choices"][0]["message"] == expected
+            answer = serve.chat()
         except httpx.TransportError:
             return False
+        if answer.status_code == 503:
+            assert "verifier" in answer.json()["error"]["message"]
+            return False
+        return answer.json()["choices"][0]["message"] == expected
 
     until(answers, 300, "the same answer as before")
 
