@@ -13,8 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from speculation.v1 import proposer_pb2
 
-from outrider import logs
-from proposer_service import listener
+from outrider import listener, logs
 from proposer_service.handshake import describe
 from proposer_service.proposers.base import Proposer
 from proposer_service.proposers.ngram import NgramProposer
@@ -66,9 +65,7 @@ class RunningServer:
         await self._health.enter_graceful_shutdown()
         self._servicer.drain()
         await self._server.stop(self._drain_seconds)
-        path = listener.socket_path(self.address)
-        if path is not None:
-            path.unlink(missing_ok=True)
+        listener.remove_socket(self.address)
 
 
 def run(settings: ProposerSettings) -> None:

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from speculation.v1 import verifier_pb2_grpc
 
-from verifier_service import listener
+from outrider import listener
 from verifier_service.backend import Backend
 from verifier_service.lifecycle import SERVICE_NAME, Lifecycle
 from verifier_service.servicer import VerifierServicer

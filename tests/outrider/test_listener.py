@@ -1,13 +1,17 @@
+"""Addresses are bound as they are told, and never taken from another process."""
+
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import grpc
 import pytest
 
+from outrider import listener
 from outrider.errors import InputError
-from verifier_service import listener
 
 
 async def bound(address: str) -> tuple[grpc.aio.Server, str]:
@@ -61,16 +65,25 @@ async def test_a_file_that_is_no_socket_is_left_alone(socket_dir: Path) -> None:
     assert path.read_text() == "precious"
 
 
-async def test_a_missing_folder_and_a_long_path_are_named(socket_dir: Path) -> None:
-    with pytest.raises(InputError, match="is not a folder"):
-        await bound(f"unix:{socket_dir}/missing/v.sock")
-    with pytest.raises(InputError, match="the system allows"):
-        await bound(f"unix:{socket_dir}/{'x' * 120}")
-    with pytest.raises(InputError, match="--listen"):
-        await bound("unix:")
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("unix:/no/such/folder/p.sock", "/no/such/folder is not a folder"),
+        (f"unix:/tmp/{'x' * 200}", "205 bytes; the system allows"),
+        ("unix:", "no path"),
+        ("localhost", "not an address"),
+        ("localhost:99999", "99999"),
+        ("local host:0", "not an address"),
+        ("192.0.2.1:7001", "cannot be listened at"),
+    ],
+)
+async def test_what_cannot_be_an_address_is_refused(address: str, words: str) -> None:
+    with pytest.raises(InputError, match=f"--listen: .*{words}") as caught:
+        await bound(address)
+    assert caught.value.exit_code == 2
 
 
-async def test_port_0_takes_a_free_one(socket_dir: Path) -> None:
+async def test_port_0_takes_a_free_one() -> None:
     server, reached = await bound("127.0.0.1:0")
     host, _, port = reached.rpartition(":")
     assert host == "127.0.0.1" and int(port) > 0
@@ -84,6 +97,20 @@ async def test_a_tcp_port_in_use_is_refused_not_shared() -> None:
     with pytest.raises(InputError, match="cannot be listened at"):
         await bound(reached)
     await server.stop(None)
+
+
+async def test_a_port_that_no_grpc_server_holds_is_refused_too() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"127.0.0.1:{port} cannot be listened at"):
+            await bound(f"127.0.0.1:{port}")
+
+
+def test_a_proposer_needs_no_torch_for_it() -> None:
+    program = "import outrider.listener, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_only_unix_addresses_have_a_path() -> None:

@@ -1,20 +1,19 @@
-"""Opens the address a verifier listens at, and says clearly why it cannot.
+"""Opens the address a gRPC server listens at, and says clearly why it cannot.
 
 Knows Unix sockets and TCP as gRPC treats them: gRPC would silently take over a Unix socket that
-another process serves, and share a TCP port with it; both are refused here.
+another process serves, and share a TCP port with it; both are refused here. Knows no service.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import stat
 from pathlib import Path
 
 import grpc.aio
 
-from outrider.addresses import MAX_SOCKET_PATH_BYTES
+from outrider.addresses import parse_address
 from outrider.errors import InputError
 
 _CONNECT_TIMEOUT_S = 1.0
@@ -23,16 +22,16 @@ _CONNECT_TIMEOUT_S = 1.0
 OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
 
 
-def bind(server: grpc.aio.Server, address: str) -> str:
+def bind(server: grpc.aio.Server, listen: str) -> str:
     """Bind `unix:PATH` or `HOST:PORT` (port 0: any free one); returns where it can be reached.
 
     The socket file that a dead process left is replaced. Raises InputError where the address
     is malformed or in use.
     """
+    address = _checked(listen)
     path = unix_path(address)
     if path is not None:
-        _clear(path)
-        address = f"unix:{path}"
+        _make_room(path)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -60,13 +59,16 @@ def remove_socket(address: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def _clear(path: Path) -> None:
-    length = len(os.fsencode(path))
-    if not 1 <= length <= MAX_SOCKET_PATH_BYTES:
-        raise InputError(
-            f"--listen: the socket path {path} has {length} bytes; the system allows 1 to "
-            f"{MAX_SOCKET_PATH_BYTES}"
-        )
+def _checked(listen: str) -> str:
+    host, _, port = listen.rpartition(":")
+    if port == "0" and not listen.startswith("unix:"):
+        # Port 0 is an address only to those who listen.
+        parse_address(f"{host}:1", "--listen")
+        return listen
+    return parse_address(listen, "--listen")
+
+
+def _make_room(path: Path) -> None:
     if not path.parent.is_dir():
         raise InputError(f"--listen: {path.parent} is not a folder; a socket cannot be made in it")
     try:
