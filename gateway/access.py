@@ -1,4 +1,4 @@
-"""One log line for each request, and the last line of defence against a bug.
+"""One log line for each request (polls: at debug only), and the last line of defence against a bug.
 
 Knows methods, routes, statuses and counts; never sees prompts or answers.
 """
@@ -23,6 +23,9 @@ _KEY: Final = "outrider.access"
 
 # What nginx and others log for a client that left before its answer.
 CLIENT_GONE_STATUS: Final = 499
+
+# What machines ask every few seconds; at info it would bury the requests.
+_POLLED: Final = frozenset(("/health", "/metrics", "/ping"))
 
 
 @dataclass(slots=True)
@@ -77,7 +80,8 @@ class AccessMiddleware:
     def _log(self, scope: Scope, record: AccessRecord) -> None:
         path = scope["path"]
         self._metrics.response(path if path in self._routes else "other", record.status)
-        logger.info(
+        logger.log(
+            logging.DEBUG if path in _POLLED else logging.INFO,
             "%s %s %d %.1f ms request=%s model=%s prompt_tokens=%d completion_tokens=%d%s",
             scope["method"],
             # A path with line breaks would forge log lines.

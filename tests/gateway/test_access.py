@@ -29,6 +29,24 @@ async def test_one_line_for_each_request_without_its_text(
     assert not any("secret" in r.getMessage() or "Hello" in r.getMessage() for r in caplog.records)
 
 
+async def test_polls_are_logged_at_debug_only(
+    http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "gateway.access")
+    for path in ("/health", "/metrics", "/ping", "/version", "/health/nothing"):
+        await http.get(path)
+    levels = {
+        r.getMessage().split()[1]: r.levelno for r in caplog.records if r.name == "gateway.access"
+    }
+    assert levels == {
+        "/health": logging.DEBUG,
+        "/metrics": logging.DEBUG,
+        "/ping": logging.DEBUG,
+        "/version": logging.INFO,
+        "/health/nothing": logging.INFO,
+    }
+
+
 async def test_hostile_request_ids_are_replaced(http: httpx.AsyncClient) -> None:
     response = await http.post(
         "/v1/completions", json={"prompt": "x"}, headers={"X-Request-Id": "a" * 500}
