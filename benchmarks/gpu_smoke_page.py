@@ -9,7 +9,6 @@ import json
 import sys
 from pathlib import Path
 
-
 INTRODUCTION = """# Smoke run on a GPU
 
 Whether the engine of the CPU runs unchanged on a GPU, and how fast before any tuning: eager, no
@@ -18,7 +17,8 @@ offered. The host needs tens of milliseconds to launch a step and the card a few
 say what is to be gained, not what is to be had.
 
 *Same* counts answers equal, token for token, to plain decoding's in the same run. In bfloat16 the
-kernels round by the shape of the batch, and with 8 clients the two runs' batches have other shapes."""
+kernels round by the shape of the batch, and with 8 clients the two runs' batches have other
+shapes."""
 
 
 def page(reports: list[dict]) -> str:  # type: ignore[type-arg]
