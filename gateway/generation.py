@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -23,9 +23,6 @@ from gateway.verifier import GenerateStream
 
 # Events kept for a client that reads slower than the verifier writes; beyond, it must wait.
 _BUFFERED_EVENTS: Final = 64
-
-# How long a stream waits for its other choices once the first one has begun.
-STRAGGLERS_S: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -108,16 +105,21 @@ class Generation:
         self._counted: set[int] = set()
 
     async def begin(self) -> None:
-        """Start all calls and wait until they are taken. Raises ApiError of one that is refused.
+        """Start all calls; wait until all are accepted and one has begun.
 
-        A verifier takes a call when it has a first token for it. Where it is full, the rest of
-        many calls may come much later; those are not waited for, and may be refused in `events`.
+        Raises ApiError of one that is refused. A verifier accepts a call when it queues it, and
+        begins it with its first token; where it is full, many calls begin much later than the
+        first one. Those are not waited for, and may still fail in `events`.
         """
         self._metrics.begin_request()
-        self._openings = [asyncio.create_task(self._start(choice)) for choice in self.choices]
-        _, waiting = await asyncio.wait(self._openings, return_when=asyncio.FIRST_COMPLETED)
-        if waiting and not any(_failed(opening) for opening in self._openings):
-            await asyncio.wait(waiting, timeout=STRAGGLERS_S, return_when=asyncio.FIRST_EXCEPTION)
+        loop = asyncio.get_running_loop()
+        acceptances: list[asyncio.Future[None]] = [loop.create_future() for _ in self.choices]
+        self._openings = [
+            asyncio.create_task(self._open(choice, acceptance))
+            for choice, acceptance in zip(self.choices, acceptances, strict=True)
+        ]
+        await asyncio.gather(*acceptances)
+        await asyncio.wait(self._openings, return_when=asyncio.FIRST_COMPLETED)
         for opening in sorted(self._openings, key=_failed, reverse=True):
             if opening.done():
                 opening.result()
@@ -163,9 +165,23 @@ class Generation:
             self._openings = []
             self._metrics.end_request()
 
-    async def _start(self, choice: Choice) -> GenerateStream:
+    async def _open(self, choice: Choice, acceptance: asyncio.Future[None]) -> GenerateStream:
+        """The call's stream after its first message; `acceptance` ends earlier, or fails."""
+
+        def accepted() -> None:
+            if not acceptance.done():
+                acceptance.set_result(None)
+
+        try:
+            return await self._start(choice, accepted)
+        except Exception as error:
+            if not acceptance.done():
+                acceptance.set_exception(error)
+            raise
+
+    async def _start(self, choice: Choice, accepted: Callable[[], None]) -> GenerateStream:
         remaining = max(self._deadline - time.monotonic(), 0.0)
-        stream, first = await self._pool.generate(choice.call.request, remaining)
+        stream, first = await self._pool.generate(choice.call.request, remaining, accepted)
         info = stream.verifier.info
         if info is not None:
             choice.eos_token_ids = frozenset(info.eos_token_ids)

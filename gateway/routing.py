@@ -57,16 +57,22 @@ class VerifierPool:
         return [info for verifier, info in await self.refresh() if not verifier.problem]
 
     async def generate(
-        self, request: pb.GenerateRequest, timeout_s: float
+        self, request: pb.GenerateRequest, timeout_s: float, accepted: Callable[[], None]
     ) -> tuple[GenerateStream, pb.GenerateResponse]:
-        """Start a generation; the stream and its first message. Raises ApiError."""
+        """Start a generation; the stream and its first message. Raises ApiError.
+
+        Calls `accepted` as soon as a verifier has taken it; another one may take it over still.
+        """
 
         async def attempt(verifier: Verifier) -> tuple[GenerateStream, pb.GenerateResponse]:
             stream = verifier.generate(request, timeout_s)
             try:
+                if await stream.is_accepted():
+                    accepted()
                 first = await stream.next()
                 if first is None:
                     raise unavailable(f"the verifier at {verifier.address} sent no answer")
+                accepted()
             except BaseException:
                 stream.close()
                 raise

@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 # What `read` returns at a stream's end; the stubs do not know the name.
 _END: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]
 
+# In the initial metadata of a generation that the verifier has taken, long before its first token.
+_ACCEPTED_METADATA_KEY: Final = "outrider-accepted"
+
 _CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -140,6 +143,14 @@ class GenerateStream:
         self._call = call
         self._open = True
         verifier.in_flight += 1
+
+    async def is_accepted(self) -> bool:
+        """Wait for the verifier's word; False: it refused, and `next` has the reason.
+
+        Also False where a verifier does not tell; then the first message does.
+        """
+        metadata = await self._call.initial_metadata()
+        return any(key == _ACCEPTED_METADATA_KEY for key, _ in metadata or ())
 
     async def next(self) -> pb.GenerateResponse | None:
         """The next message, None at the end. Raises ApiError when the call fails."""

@@ -35,6 +35,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 
+# Initial metadata of a Generate call that was not refused. A refusal has initial metadata too,
+# empty ones, so that only a key of its own tells the two apart.
+ACCEPTED_METADATA = (("outrider-accepted", "1"),)
+
 _RULES = {
     RejectionRule.COUPLED: types_pb2.REJECTION_RULE_COUPLED,
     RejectionRule.STANDARD: types_pb2.REJECTION_RULE_STANDARD,
@@ -124,6 +128,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         await self._serving()
         answer = self._submit(core_request, checked, backend)
         try:
+            await context.send_initial_metadata(ACCEPTED_METADATA)
             while (message := await answer.next_message()) is not None:
                 await context.write(message)
         finally:

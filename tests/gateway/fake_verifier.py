@@ -39,8 +39,10 @@ class Answer:
     fail_after: int = 0
     # Rounds after which the answer stops until the client goes away.
     hang_after: int | None = None
-    # Wait for `release` before anything is sent.
+    # Wait for `release` before anything but the acceptance is sent.
     start_late: bool = False
+    # Send the initial metadata of a request that is not refused.
+    tell_accepted: bool = True
     # Rounds after which it waits for `release`.
     wait_after: int | None = None
     # End the stream without `finished`.
@@ -90,8 +92,13 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         self.requests.append(request)
         answer = self.script(request)
         if answer.status is not None and answer.fail_after == 0:
+            if answer.start_late:
+                self.reached.set()
+                await self.release.wait()
             await context.abort(answer.status, answer.message, answer.metadata)
         try:
+            if answer.tell_accepted:
+                await context.send_initial_metadata((("outrider-accepted", "1"),))
             async for message in self._answer(request, answer, context):
                 yield message
         except asyncio.CancelledError:

@@ -72,6 +72,22 @@ async def test_a_verifier_that_cannot_take_it_is_passed_over(
     assert (len(verifier.requests), len(second.requests)) == (1, 1)
 
 
+async def test_one_that_fails_between_acceptance_and_first_message_is_passed_over(
+    verifier: FakeVerifier, second: FakeVerifier, start_gateway: StartGateway
+) -> None:
+    verifier.script = lambda request: Answer(start_late=True)
+    gateway = await start_gateway(verifier.address, second.address)
+    async with http_of(gateway) as http:
+        await health_becomes(http, 200)
+        asked = asyncio.create_task(http.post("/v1/completions", json={**BODY, "stream": True}))
+        await asyncio.wait_for(verifier.reached.wait(), 10)
+        await verifier.stop()
+        response = await asyncio.wait_for(asked, 10)
+    assert response.status_code == 200
+    assert "[DONE]" in response.text
+    assert (len(verifier.requests), len(second.requests)) == (1, 1)
+
+
 async def test_a_refusal_is_not_tried_elsewhere(
     verifier: FakeVerifier, second: FakeVerifier, start_gateway: StartGateway
 ) -> None:

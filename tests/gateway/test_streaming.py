@@ -205,10 +205,38 @@ async def test_one_bad_prompt_of_several_refuses_the_request(
     await asyncio.wait_for(verifier.cancelled.wait(), 10)
 
 
-async def test_choices_that_start_late_do_not_hold_back_the_others(
-    client: openai.AsyncOpenAI, verifier: FakeVerifier, monkeypatch: pytest.MonkeyPatch
+async def test_a_late_refusal_of_one_choice_is_still_a_status(
+    http: httpx.AsyncClient, verifier: FakeVerifier
 ) -> None:
-    monkeypatch.setattr("gateway.generation.STRAGGLERS_S", 0.0)
+    bad = Answer(
+        status=grpc.StatusCode.INVALID_ARGUMENT, message="prompt: too long", start_late=True
+    )
+    verifier.script = lambda request: bad if request.text == "bad" else Answer(hang_after=1)
+    body = {**COMPLETION, "prompt": ["ok", "bad"]}
+    asked = asyncio.create_task(http.post("/v1/completions", json=body))
+    async with asyncio.timeout(10):
+        while not (verifier.hanging and verifier.reached.is_set() and len(verifier.requests) == 2):
+            await asyncio.sleep(0.005)
+    # Answers that the gateway gives later than it has seen the first choice begin.
+    for _ in range(5):
+        await http.get("/health")
+    verifier.release.set()
+    response = await asyncio.wait_for(asked, 10)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "prompt: too long"
+
+
+async def test_a_verifier_that_does_not_tell_is_waited_for_until_it_begins(
+    http: httpx.AsyncClient, verifier: FakeVerifier
+) -> None:
+    verifier.script = lambda request: Answer(tell_accepted=False)
+    chunks = await events(http, "/v1/completions", {**COMPLETION, "prompt": ["a", "b"]})
+    assert {c["choices"][0]["index"] for c in chunks if c["choices"]} == {0, 1}
+
+
+async def test_choices_that_start_late_do_not_hold_back_the_others(
+    client: openai.AsyncOpenAI, verifier: FakeVerifier
+) -> None:
     verifier.script = lambda request: Answer(start_late=request.text == "late")
     stream = await client.completions.create(model=MODEL, prompt=["now", "late"], stream=True)
     texts, finished = ["", ""], []

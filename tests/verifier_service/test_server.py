@@ -14,7 +14,7 @@ from speculation.v1 import types_pb2
 from speculation.v1 import verifier_pb2 as pb
 
 from tests.fakes import FakeCore, rounds
-from tests.verifier_service.serving import Client, encode, request, serving, until
+from tests.verifier_service.serving import WAIT_S, Client, encode, request, serving, until
 from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
 from verifier_service.core import CoreStats
 from verifier_service.messages import FinishReason, Output, Request
@@ -282,6 +282,22 @@ async def test_a_running_request_id_cannot_be_used_twice(socket_dir: Path) -> No
         reply = await first
         assert reply.started is not None and reply.started.request_id == "mine"
         assert (await client.generate(message)).text == ANSWER
+
+
+async def test_acceptance_is_told_before_the_first_output(socket_dir: Path) -> None:
+    core = answering()
+    core.hold = True
+    async with serving(core, socket_dir) as client:
+        call = client.stub.Generate(request())
+        told = await asyncio.wait_for(call.initial_metadata(), WAIT_S)
+        assert dict(told)["outrider-accepted"] == "1"
+        assert len(core.submitted) == 1
+        core.full = True
+        refused = client.stub.Generate(request())
+        assert "outrider-accepted" not in dict(await refused.initial_metadata() or ())
+        assert await refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        core.step(100)
+        assert [m.WhichOneof("message") async for m in call][-1] == "finished"
 
 
 async def test_a_full_queue_is_resource_exhausted(socket_dir: Path) -> None:
