@@ -83,7 +83,12 @@ class Serve:
         task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         found = {}
         for pid in map(int, task.split()):
-            command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            except FileNotFoundError:
+                continue
+            if len(command) < 4:
+                continue  # It has ended, or has not begun to run Outrider.
             names = [item.removeprefix("--name=") for item in command if item.startswith("--name=")]
             found[names[0] if names else command[3]] = pid
         return found
