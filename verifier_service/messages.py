@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from outrider.acceptance import Round
 
 
@@ -40,8 +43,12 @@ class QForm(Enum):
 class Sampling:
     """Resolved sampling of one request: every field has its value.
 
-    `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 mean no limit; `seed` is a signed 64-bit
-    number; `stop_token_ids` includes the model's end-of-sequence ids unless they are ignored.
+    `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 mean no limit; `seed` is a signed
+    64-bit number; `stop_token_ids` includes the model's end-of-sequence ids unless they are
+    ignored. `bad_words` are token sequences whose last id is forbidden behind the others;
+    `allowed_token_ids` empty allows all; none of `stop_token_ids` is chosen among the first
+    `min_tokens` outputs. `logprobs` and `prompt_logprobs` count the top tokens told at each
+    position, -1 for none told.
     """
 
     temperature: float = 1.0
@@ -50,6 +57,53 @@ class Sampling:
     seed: int = 0
     max_tokens: int = 16
     stop_token_ids: frozenset[int] = frozenset()
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    logprobs: int = -1
+    prompt_logprobs: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's log-probability under the target's unprocessed distribution.
+
+    `rank` is 1 for the most likely token; `top` are the most likely (id, log-probability) pairs.
+    """
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Constraint(Protocol):
+    """What a request's output must match (a compiled grammar with its state).
+
+    The state stands behind the committed output. Used by the engine's thread alone.
+    """
+
+    def admitted(self, draft_ids: Sequence[int]) -> int:
+        """How many leading ids the constraint admits; the state is as before."""
+
+    def masks(self, draft_ids: Sequence[int]) -> npt.NDArray[np.int32]:
+        """Bit masks [len(draft_ids) + 1, ceil(V / 32)] of allowed ids: row i stands behind i ids.
+
+        Rows behind a refused id, or behind the constraint's end, allow everything; no such row
+        is ever emitted from. The state is as before.
+        """
+
+    def advance(self, token_ids: Sequence[int]) -> None:
+        """Commit ids. Raises ValueError where one is refused: a bug, never the client's fault."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the output is complete: nothing may follow but the end of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +161,7 @@ class Request:
     proposer: str = ""
     priority: int = 0
     cache_salt: str = ""
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +179,9 @@ class Output:
     cached_prompt_tokens: int = 0
     error: str = ""
     queue_ns: int = 0
+    # One for each of `token_ids` where asked for; of the prompt (but its first id) in the first.
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class OutputSink(Protocol):

@@ -5,10 +5,14 @@ Knows ids, positions and blocks; does not know requests, proposers or text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from verifier_service.messages import ModelInfo, QForm, Sampling, SparseRow
+import numpy as np
+import numpy.typing as npt
+
+from verifier_service.messages import ModelInfo, QForm, Sampling, SparseRow, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,9 @@ class Chunk:
     `ids` are the tokens whose keys and values this step computes, the first at absolute position
     `start`; the last `drafts` of them are draft tokens. `blocks` covers `start + len(ids)`
     positions. `samples` is False for a prefill chunk that does not reach the sequence's end.
+    `sequence_ids` are prompt and committed output (not a copy), the first `prompt_length` of them
+    the prompt: what penalties count. `mask` are a grammar's bit masks [drafts + 1, ceil(V / 32)].
+    `prompt_logprobs` asks for log-probabilities of the prompt ids in and right behind this chunk.
     """
 
     ids: list[int]
@@ -28,14 +35,23 @@ class Chunk:
     sampling: Sampling
     q_form: QForm = QForm.ONE_HOT
     q: tuple[SparseRow, ...] = ()
+    sequence_ids: Sequence[int] = ()
+    prompt_length: int = 0
+    mask: npt.NDArray[np.int32] | None = None
+    prompt_logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the target says to one chunk: drafts accepted, and these plus its own token."""
+    """What the target says to one chunk: drafts accepted, and these plus its own token.
+
+    A chunk that does not sample but asked for prompt log-probabilities has no tokens.
+    """
 
     accepted: int
     tokens: list[int]
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
