@@ -296,6 +296,8 @@ class Scheduler:
             sampling=sequence.sampling,
             q_form=block.q_form if block else QForm.ONE_HOT,
             q=block.q[: decision.drafted] if block else (),
+            sequence_ids=sequence.ids,
+            prompt_length=sequence.prompt_length,
         )
         return chunk, decision
 
@@ -308,6 +310,8 @@ class Scheduler:
             drafts=0,
             samples=start + count == len(sequence.ids),
             sampling=sequence.sampling,
+            sequence_ids=sequence.ids,
+            prompt_length=sequence.prompt_length,
         )
 
     def _reserve(self, sequence: Sequence, length: int) -> bool:
