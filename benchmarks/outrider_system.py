@@ -74,6 +74,12 @@ class OutriderServer:
     ) -> None:
         self._stop()
 
+    @property
+    def pid(self) -> int:
+        """Of `outrider serve` itself; its children are the services."""
+        assert self._process is not None
+        return self._process.pid
+
     def _wait_until_healthy(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS

@@ -77,6 +77,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         self._capabilities = capabilities
         self._numbers = sequence_numbers()
         self._streams: dict[str, _Stream] = {}
+        self._sessions: set[Session] = set()
         self._draining = False
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -86,7 +87,11 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     async def GetCapabilities(
         self, request: proposer_pb2.GetCapabilitiesRequest, context: Any
     ) -> proposer_pb2.GetCapabilitiesResponse:
-        return proposer_pb2.GetCapabilitiesResponse(capabilities=self._capabilities)
+        return proposer_pb2.GetCapabilitiesResponse(
+            capabilities=self._capabilities,
+            open_streams=len(self._sessions),
+            open_sequences=sum(len(session) for session in self._sessions),
+        )
 
     async def Propose(self, request_iterator: Any, context: Context) -> None:
         stream = _Stream(context)
@@ -100,6 +105,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             before.end(grpc.StatusCode.ABORTED, "a newer stream of this verifier took over")
         self._streams[verifier] = stream
         session = self._new_session(hello)
+        self._sessions.add(session)
         logger.info("verifier %s connected", verifier)
         try:
             await context.write(
@@ -110,6 +116,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             await self._converse(stream, session, context)
         finally:
             session.close()
+            self._sessions.remove(session)
             if self._streams.get(verifier) is stream:
                 del self._streams[verifier]
             logger.info(

@@ -12,10 +12,14 @@ class GetCapabilitiesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ("capabilities",)
+    __slots__ = ("capabilities", "open_streams", "open_sequences")
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     capabilities: Capabilities
-    def __init__(self, capabilities: _Optional[_Union[Capabilities, _Mapping]] = ...) -> None: ...
+    open_streams: int
+    open_sequences: int
+    def __init__(self, capabilities: _Optional[_Union[Capabilities, _Mapping]] = ..., open_streams: _Optional[int] = ..., open_sequences: _Optional[int] = ...) -> None: ...
 
 class Capabilities(_message.Message):
     __slots__ = ("protocol_version", "instance_id", "name", "method", "vocabulary_fingerprint", "vocabulary_size", "max_sequences", "max_draft_tokens", "context_limit", "q_forms", "required_features", "feature_layer_ids", "first_position", "lookahead")
