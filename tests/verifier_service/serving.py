@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from speculation.v1 import verifier_pb2 as pb
 from speculation.v1 import verifier_pb2_grpc
 
-from tests.fakes import FakeCore
+from tests.fakes import FakeCore, rounds
 from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
 from verifier_service.backend import ProposerStates
 from verifier_service.running_server import RunningServer
@@ -23,6 +25,7 @@ from verifier_service.target_facts import SamplingDefaults
 from verifier_service.text import Text
 
 WAIT_S = 20.0
+ANSWER = "über a dog 🙂 and STOP the rest"
 
 
 def settings_for(listen: str, **changes: Any) -> VerifierSettings:
@@ -119,3 +122,28 @@ def encode(text: str) -> list[int]:
 
 def request(prompt: str = "the cat", **sampling: Any) -> pb.GenerateRequest:
     return pb.GenerateRequest(text=prompt, sampling=pb.SamplingParams(**sampling))
+
+
+def answering(text: str = ANSWER, *, per_round: int = 3, cached: int = 0) -> FakeCore:
+    return FakeCore(lambda _: rounds(encode(text), per_round=per_round, cached=cached))
+
+
+async def refusal(client: Client, message: pb.GenerateRequest) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.generate(message)
+    return caught.value
+
+
+def metadata_of(error: grpc.aio.AioRpcError) -> dict[str, str]:
+    pairs: Any = error.trailing_metadata()
+    return dict(pairs)
+
+
+def field_of(error: grpc.aio.AioRpcError) -> str | None:
+    return metadata_of(error).get("outrider-field")
+
+
+async def health_of(client: Client, service: str = "") -> int:
+    stub = health_pb2_grpc.HealthStub(client.channel)
+    reply = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+    return int(reply.status)
