@@ -168,8 +168,9 @@ class Request:
 class Output:
     """Tokens of one round; the last one carries why the request finished.
 
-    `error` is set instead where the engine failed the request. The first output tells how long
-    the request waited before it was first scheduled.
+    `error` is set instead where the engine failed the request, `refusal` where the request itself
+    asks for the impossible. The first output tells how long the request waited before it was first
+    scheduled.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -178,6 +179,7 @@ class Output:
     stop_token_id: int | None = None
     cached_prompt_tokens: int = 0
     error: str = ""
+    refusal: str = ""
     queue_ns: int = 0
     # One for each of `token_ids` where asked for; of the prompt (but its first id) in the first.
     logprobs: tuple[TokenLogprob, ...] = ()

@@ -45,21 +45,27 @@ class Chunk:
 class Verdict:
     """What the target says to one chunk: drafts accepted, and these plus its own token.
 
-    A chunk that does not sample but asked for prompt log-probabilities has no tokens.
+    A chunk that does not sample but asked for prompt log-probabilities has no tokens. `refusal`
+    says instead why there can be none any more: the request's own rules leave it nothing.
     """
 
     accepted: int
     tokens: list[int]
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """The engine's paged KV cache: `num_blocks` blocks of `block_size` tokens."""
+    """The engine's paged KV cache: `num_blocks` blocks of `block_size` tokens.
+
+    `neighbours` tells whether a step is cheaper where a sequence's blocks lie side by side.
+    """
 
     num_blocks: int
     block_size: int
+    neighbours: bool = False
 
 
 class Engine(Protocol):
@@ -73,6 +79,9 @@ class Engine(Protocol):
 
     def run(self, chunks: list[Chunk]) -> list[Verdict | None]:
         """One forward over all chunks; a verdict for each that samples, None for the others."""
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy the keys and values of whole blocks, (from, to), one pair after the other."""
 
     def close(self) -> None:
         """Release device memory."""
