@@ -23,7 +23,7 @@ _RESERVED = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_templ
 
 def render_chat(tokenizer: PreTrainedTokenizerBase, chat: verifier_pb2.ChatMessages) -> str:
     """The prompt. Raises RequestError naming the part at fault, or the template's own reason."""
-    if not tokenizer.chat_template:
+    if not tokenizer.chat_template and not chat.chat_template:
         raise RequestError(
             "messages cannot be used: the model has no chat template; send a prompt instead",
             field="messages",
@@ -34,23 +34,27 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, chat: verifier_pb2.ChatMessa
             field="continue_final_message",
         )
     messages = _messages(chat.messages_json)
-    tools = _tools(chat.tools_json)
+    tools = _objects(chat.tools_json, "tools")
+    documents = _objects(chat.documents_json, "documents")
     variables = _variables(chat.template_kwargs_json)
     try:
         prompt = tokenizer.apply_chat_template(
             messages,
             tools=tools,
+            documents=documents,
+            chat_template=chat.chat_template or None,
             add_generation_prompt=chat.add_generation_prompt,
             continue_final_message=chat.continue_final_message,
             tokenize=False,
             **variables,
         )
     except Exception as error:
-        # A template is the model author's code: whatever it raises, it raises at these messages.
+        # A template is its author's code: whatever it raises, it raises at these messages.
         reason = shorten(str(error).splitlines()[0] if str(error) else "no reason given", 300)
+        whose = "the request's" if chat.chat_template else "the model's"
         raise RequestError(
-            f"messages do not fit the model's chat template: {type(error).__name__}: {reason}",
-            field="messages",
+            f"messages do not fit {whose} chat template: {type(error).__name__}: {reason}",
+            field="chat_template" if chat.chat_template else "messages",
         ) from error
     return str(prompt)
 
@@ -104,14 +108,14 @@ def _join_parts(parts: list[object], where: str) -> str:
     return "\n".join(texts)
 
 
-def _tools(tools_json: str) -> list[Any] | None:
-    if not tools_json:
+def _objects(text: str, field: str) -> list[Any] | None:
+    if not text:
         return None
-    tools = _load(tools_json, "tools", list, "an array of tools")
-    for index, tool in enumerate(tools):
-        if not isinstance(tool, dict):
-            raise RequestError(f"tools[{index}] {_shown(tool)} is not an object", field="tools")
-    return tools or None
+    items = _load(text, field, list, f"an array of {field}")
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise RequestError(f"{field}[{index}] {_shown(item)} is not an object", field=field)
+    return items or None
 
 
 def _variables(kwargs_json: str) -> dict[str, Any]:

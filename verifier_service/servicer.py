@@ -25,6 +25,7 @@ from verifier_service.core import QueueFullError
 from verifier_service.handover import Handover
 from verifier_service.lifecycle import Lifecycle
 from verifier_service.messages import RejectionRule, Request
+from verifier_service.prompts import Prompts
 from verifier_service.request_error import RequestError, shorten
 from verifier_service.settings import VerifierSettings
 from verifier_service.stops import StopMatcher
@@ -55,6 +56,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self._instance_id = instance_id
         self._backend: Backend | None = None
         self._limits: Limits | None = None
+        self._prompts: Prompts | None = None
         self._ledger = Ledger(settings.num_speculative_tokens)
         self._handover = Handover(asyncio.get_running_loop())
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
@@ -73,6 +75,12 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             eos_token_ids=model.eos_token_ids,
             num_speculative_tokens=self._settings.num_speculative_tokens,
             defaults=backend.defaults,
+        )
+        self._prompts = Prompts(
+            backend.text,
+            model.max_model_len,
+            self._on_tokenizer,
+            trust_request_chat_template=self._settings.trust_request_chat_template,
         )
         self._backend = backend
 
@@ -117,11 +125,11 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         return await self._guard(context, "GetInfo", self._get_info)
 
     async def _generate(self, request: verifier_pb2.GenerateRequest, context: Context) -> None:
-        backend, limits = await self._serving()
+        backend, limits, prompts = await self._serving()
         names = {state.name for state in backend.proposers.states()}
         checked = parameters(request, limits, names)
         chat = request.WhichOneof("prompt") == "chat"
-        prompt_ids = await self._prompt_ids(request)
+        prompt_ids = await prompts.ids(request, checked.max_tokens or 1)
         prompt_field = "messages" if chat else "prompt"
         core_request = complete(checked, prompt_ids, limits, prompt_field=prompt_field)
         # The wait for the tokenizer may have been long.
@@ -183,34 +191,11 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self.idle.clear()
         return answer
 
-    async def _prompt_ids(
-        self, request: verifier_pb2.GenerateRequest | verifier_pb2.TokenizeRequest
-    ) -> list[int]:
-        """Ids of the request's prompt, whichever form it has."""
-        backend, limits = self._loaded()
-        text, room = backend.text, limits.max_model_len
-        kind = request.WhichOneof("prompt")
-        if kind is None:
-            raise RequestError("prompt is missing: text, ids or messages", field="prompt")
-        if isinstance(request, verifier_pb2.GenerateRequest) and kind == "token_ids":
-            return list(request.token_ids.ids)
-        special = (
-            request.add_special_tokens if request.HasField("add_special_tokens") else kind == "text"
-        )
-        if kind == "text":
-            text.check_size(request.text, "prompt", room)
-            return await self._on_tokenizer(
-                partial(text.encode, request.text, add_special_tokens=special)
-            )
-        return await self._on_tokenizer(
-            partial(text.encode_chat, request.chat, add_special_tokens=special, max_tokens=room)
-        )
-
     async def _tokenize(
         self, request: verifier_pb2.TokenizeRequest
     ) -> verifier_pb2.TokenizeResponse:
-        backend, limits = self._loaded()
-        ids = await self._prompt_ids(request)
+        backend, limits, prompts = self._loaded()
+        ids = await prompts.ids(request, request.reserved_tokens)
         wanted = request.return_token_strings
         return verifier_pb2.TokenizeResponse(
             token_ids=ids,
@@ -221,7 +206,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     async def _detokenize(
         self, request: verifier_pb2.DetokenizeRequest
     ) -> verifier_pb2.DetokenizeResponse:
-        backend, limits = self._loaded()
+        backend, limits, _ = self._loaded()
         ids = list(request.token_ids)
         check_token_ids(ids, limits.vocab_size, "token_ids")
         skip = request.skip_special_tokens if request.HasField("skip_special_tokens") else True
@@ -229,7 +214,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         return verifier_pb2.DetokenizeResponse(text=text)
 
     async def _get_info(self) -> verifier_pb2.GetInfoResponse:
-        backend, _ = self._loaded()
+        backend, _, _ = self._loaded()
         model, stats, ledger = backend.core.model, backend.core.stats(), self._ledger
         return verifier_pb2.GetInfoResponse(
             model=self._settings.served_model_name,
@@ -258,20 +243,20 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             finished_requests=ledger.finished,
         )
 
-    async def _serving(self) -> tuple[Backend, Limits]:
+    async def _serving(self) -> tuple[Backend, Limits, Prompts]:
         """The backend, where new requests are taken. Raises RequestError (UNAVAILABLE)."""
         if self._backend is not None and self._backend.core.failure:
             await self._lifecycle.die(self._backend.core.failure)
         self._lifecycle.require_serving()
         return self._loaded()
 
-    def _loaded(self) -> tuple[Backend, Limits]:
-        if self._backend is None or self._limits is None:
+    def _loaded(self) -> tuple[Backend, Limits, Prompts]:
+        if self._backend is None or self._limits is None or self._prompts is None:
             raise RequestError(
                 f"no request is taken: {self._lifecycle.reason}",
                 status=grpc.StatusCode.UNAVAILABLE,
             )
-        return self._backend, self._limits
+        return self._backend, self._limits, self._prompts
 
     async def _on_tokenizer(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._tokenizing, call)

@@ -16,6 +16,7 @@ class VerifierSettings:
     `max_model_len` None takes the model's own limit. `kv_cache_bytes` None sizes the cache from
     the memory that is free. `draft_deadline_ms` is the longest a step waits for drafts.
     `drain_seconds` is how long running requests may go on once the process is told to stop.
+    `trust_request_chat_template` lets clients send chat templates, which run here, sandboxed.
     `adaptive` lets the controller verify fewer drafts than were offered; without it every
     offered draft is verified.
     """
@@ -40,3 +41,4 @@ class VerifierSettings:
     threads: int | None = None
     log_level: str = "info"
     drain_seconds: float = 5.0
+    trust_request_chat_template: bool = False

@@ -18,6 +18,7 @@ from outrider.vocabulary import fingerprint
 from verifier_service.chat import render_chat
 from verifier_service.detokenizer import Detokenizer, detokenizer_factory
 from verifier_service.request_error import CONTEXT_LENGTH_EXCEEDED, RequestError, shorten
+from verifier_service.truncation import Truncation
 
 # A normalizer may shorten text (Hangul composes three characters into one), so a prompt is called
 # too long by its characters alone only where it is too long even then.
@@ -46,17 +47,37 @@ class Text:
             raise InputError(f"model: no tokenizer can be read from {folder}: {reason}") from error
         return cls(tokenizer)
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Ids of `text`; special tokens written in it are recognised."""
-        return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens))
+    def encode(
+        self, text: str, *, add_special_tokens: bool, truncation: Truncation | None = None
+    ) -> list[int]:
+        """Ids of `text`, or of the part to keep; special tokens written in it are recognised.
+
+        Not thread-safe where it truncates: the tokenizer is told which end to keep.
+        """
+        if truncation is None:
+            return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens))
+        self._tokenizer.truncation_side = "right" if truncation.keep_first else "left"
+        ids = self._tokenizer.encode(
+            truncation.text(text, self.longest_token * _NORMALIZER_SLACK),
+            add_special_tokens=add_special_tokens,
+            truncation=True,
+            max_length=truncation.max_tokens,
+        )
+        return truncation.ids(ids)
 
     def encode_chat(
-        self, chat: verifier_pb2.ChatMessages, *, add_special_tokens: bool, max_tokens: int
+        self,
+        chat: verifier_pb2.ChatMessages,
+        *,
+        add_special_tokens: bool,
+        max_tokens: int,
+        truncation: Truncation | None = None,
     ) -> list[int]:
         """Ids of a rendered chat. Raises RequestError; see `check_size` for `max_tokens`."""
         prompt = render_chat(self._tokenizer, chat)
-        self.check_size(prompt, "messages", max_tokens)
-        return self.encode(prompt, add_special_tokens=add_special_tokens)
+        if truncation is None:
+            self.check_size(prompt, "messages", max_tokens)
+        return self.encode(prompt, add_special_tokens=add_special_tokens, truncation=truncation)
 
     def check_size(self, text: str, field: str, max_tokens: int) -> None:
         """Refuse what cannot fit `max_tokens`, before any time is spent on tokenizing it.
