@@ -45,6 +45,7 @@ class ServeOptions(BaseModel):
     per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = "summary"
     enable_force_include_usage: bool = False
     no_compile: bool = False
+    trust_request_chat_template: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     def speculation(self) -> tuple[SpeculativeConfig, ...]:

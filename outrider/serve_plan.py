@@ -106,6 +106,8 @@ def _verifier(
         command.append(f"--threads={options.threads}")
     if options.no_compile:
         command.append("--no-compile")
+    if options.trust_request_chat_template:
+        command.append("--trust-request-chat-template")
     return Service(
         name="verifier",
         command=(*command, "--", str(model.folder)),

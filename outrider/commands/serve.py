@@ -96,6 +96,12 @@ def serve(
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,
+    trust_request_chat_template: Annotated[
+        bool,
+        typer.Option(
+            "--trust-request-chat-template", help="Let requests bring chat templates (sandboxed)."
+        ),
+    ] = False,
     cache_dir: CacheDir = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error.  [default: info]")
@@ -122,6 +128,7 @@ def serve(
         "per_request_spec_decode_metrics": per_request_spec_decode_metrics,
         "enable_force_include_usage": enable_force_include_usage or None,
         "no_compile": no_compile or None,
+        "trust_request_chat_template": trust_request_chat_template or None,
         "log_level": log_level,
     }
     from outrider.serve_options import merge_options

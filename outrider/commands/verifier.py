@@ -56,6 +56,12 @@ def verifier(
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,
+    trust_request_chat_template: Annotated[
+        bool,
+        typer.Option(
+            "--trust-request-chat-template", help="Let requests bring chat templates (sandboxed)."
+        ),
+    ] = False,
     cache_dir: CacheDir = None,
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
@@ -97,6 +103,7 @@ def verifier(
                 compile=not no_compile,
                 threads=threads,
                 log_level=log_level,
+                trust_request_chat_template=trust_request_chat_template,
             )
         )
 
