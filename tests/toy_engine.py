@@ -7,6 +7,7 @@ earlier ids, or that writes a block of another sequence, fails the test that run
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ import torch
 from tests.toy import Toy
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
 from verifier_service.engines.layout import pack
+from verifier_service.engines.logprobs import prompt_rows, with_logprobs
 from verifier_service.messages import (
     DraftBlock,
     ModelInfo,
@@ -36,13 +38,15 @@ class ToyEngine:
         num_blocks: int = 64,
         block_size: int = 4,
         rule: RejectionRule = RejectionRule.COUPLED,
+        neighbours: bool = False,
     ) -> None:
         self.toy = toy or Toy.target()
-        self._cache = CacheShape(num_blocks, block_size)
+        self._cache = CacheShape(num_blocks, block_size, neighbours)
         self._rule = rule
         self._noise = VocabularyNoise(self.toy.vocab_size)
         self.slots = [-1] * (num_blocks * block_size)
         self.steps: list[list[Chunk]] = []
+        self.copied: list[tuple[int, int]] = []
         self.fail_at: int | None = None
         self.closed = False
 
@@ -58,20 +62,27 @@ class ToyEngine:
         if self.fail_at == len(self.steps):
             raise RuntimeError("the toy engine was told to fail")
         self.steps.append([_copy(chunk) for chunk in chunks])
-        owners = [block for chunk in chunks for block in chunk.blocks]
-        assert len(owners) == len(set(owners)), "two sequences of a step share a block"
-        logits = []
+        self._check_owners(chunks)
+        logits, prompt_logits = [], []
         for chunk in chunks:
+            asked = prompt_rows(chunk)
             known = [self.slots[self._slot(chunk, i)] for i in range(chunk.start)]
             assert -1 not in known, "a chunk's earlier ids are not in its blocks"
+            if chunk.sequence_ids:
+                assert known == list(chunk.sequence_ids[: chunk.start]), "another's keys are read"
             for i, token in enumerate(chunk.ids):
                 known.append(token)
                 self.slots[self._slot(chunk, chunk.start + i)] = token
                 if chunk.samples and i >= len(chunk.ids) - chunk.drafts - 1:
                     logits.append(self.toy.logits_after(known))
+                if i in asked:
+                    prompt_logits.append(self.toy.logits_after(known))
         choosing = [chunk for chunk in chunks if chunk.samples]
-        if not choosing:
+        if not choosing and not prompt_logits:
             return [None] * len(chunks)
+        raw = torch.stack(logits + prompt_logits)
+        if not choosing:
+            return with_logprobs(raw, chunks, [None] * len(chunks))
         step = pack(chunks, self._cache, 1, torch.device("cpu"))
         flags = SamplingFlags.of(chunk.sampling for chunk in choosing)
         rows = pack_rows(
@@ -83,7 +94,7 @@ class ToyEngine:
         result = verify(
             self._rule,
             VerifyInputs(
-                logits=process_logits(torch.stack(logits), rows, flags),
+                logits=process_logits(raw[: len(logits)], rows, flags),
                 rows=rows,
                 flags=flags,
                 row_index=step.row_index,
@@ -96,10 +107,29 @@ class ToyEngine:
             Verdict(int(count), ids[: int(count) + 1])
             for count, ids in zip(result.accepted.tolist(), result.tokens.tolist(), strict=True)
         )
-        return [next(verdicts) if chunk.samples else None for chunk in chunks]
+        answers = [next(verdicts) if chunk.samples else None for chunk in chunks]
+        return with_logprobs(raw, chunks, answers)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        size = self._cache.block_size
+        for source, target in pairs:
+            kept = self.slots[source * size : (source + 1) * size]
+            assert -1 not in kept, "a block is copied that was not computed"
+            self.slots[target * size : (target + 1) * size] = kept
+        self.copied.extend(pairs)
 
     def close(self) -> None:
         self.closed = True
+
+    def _check_owners(self, chunks: list[Chunk]) -> None:
+        """Blocks may be shared by sequences that read them; a written one is in one table only."""
+        size = self._cache.block_size
+        tables = Counter(block for chunk in chunks for block in chunk.blocks)
+        for chunk in chunks:
+            assert len(set(chunk.blocks)) == len(chunk.blocks), "a table names a block twice"
+            first, last = chunk.start // size, (chunk.start + len(chunk.ids) - 1) // size
+            for block in chunk.blocks[first : last + 1]:
+                assert tables[block] == 1, "a block is written that another sequence holds"
 
     def _slot(self, chunk: Chunk, position: int) -> int:
         size = self._cache.block_size

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 import time
-from dataclasses import dataclass
 
 from outrider.acceptance import Round
+from verifier_service.block_tables import BlockTables
 from verifier_service.controller import Candidate, Controller, Decision
 from verifier_service.core import QueueFullError
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
-from verifier_service.kv_cache import BlockPool
 from verifier_service.messages import (
     DraftBlock,
     Output,
@@ -23,30 +23,13 @@ from verifier_service.messages import (
     QForm,
     Request,
     SequenceView,
+    TokenLogprob,
 )
+from verifier_service.prefill import MIN_PREFILL, Prefill
 from verifier_service.sequences import Sequence
+from verifier_service.step_plan import PREFILL, Planned, StepTimes, teach
 
-# Prefill gets at least this many tokens of a step that has any to do, however many are decoding.
-_MIN_PREFILL = 16
-PREFILL = Decision(None, 0, "prefill")
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """One sequence's part of a step and the decision behind it."""
-
-    sequence: Sequence
-    chunk: Chunk
-    decision: Decision
-    offered: tuple[DraftBlock, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Nanoseconds that the step waited for drafts and that its forward and sampling took."""
-
-    draft_wait_ns: int
-    verify_ns: int
+__all__ = ["PREFILL", "Planned", "Scheduler", "StepTimes"]
 
 
 class Scheduler:
@@ -61,14 +44,16 @@ class Scheduler:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         max_waiting: int,
+        prefix_caching: bool = True,
+        prefill_stall_s: float = math.inf,
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens {max_num_batched_tokens}: must be at least "
                 f"max_num_seqs ({max_num_seqs}), one token for each running sequence"
             )
-        self._block_size = cache.block_size
-        self._pool = BlockPool(cache.num_blocks)
+        self._tables = BlockTables(cache, prefix_caching=prefix_caching)
+        self._prefill = Prefill(self._tables, controller.costs, stall_seconds=prefill_stall_s)
         self._controller = controller
         self._ceiling = num_speculative_tokens
         self._max_running = max_num_seqs
@@ -80,6 +65,7 @@ class Scheduler:
         self._closed: list[tuple[int, bool]] = []
         self._asked: dict[int, int] = {}
         self._numbers = itertools.count(1)
+        self._preemptions = 0
 
     @property
     def num_running(self) -> int:
@@ -91,7 +77,22 @@ class Scheduler:
 
     @property
     def num_free_blocks(self) -> int:
-        return self._pool.num_free
+        return self._tables.num_free
+
+    @property
+    def num_preemptions(self) -> int:
+        """How often a running sequence's cache was taken away since start."""
+        return self._preemptions
+
+    @property
+    def prefix_cache_queries(self) -> int:
+        """Prompt tokens that were looked for in the cache since start."""
+        return self._tables.queried_tokens
+
+    @property
+    def prefix_cache_hits(self) -> int:
+        """Those of them that were found."""
+        return self._tables.hit_tokens
 
     @property
     def has_work(self) -> bool:
@@ -134,11 +135,9 @@ class Scheduler:
         while self._waiting and len(self._running) < self._max_running:
             sequence = self._waiting[0]
             # Room for one more token of each running sequence stays, lest they be preempted.
-            needed = self._blocks_for(len(sequence.ids) + 1)
-            if self._pool.num_free < needed + (len(self._running) if self._running else 0):
+            if not self._tables.open(sequence, spare=len(self._running)):
                 return
             del self._waiting[0]
-            self._pool.extend(sequence.blocks, needed)
             self._running.append(sequence)
             if sequence.queue_ns < 0:
                 sequence.queue_ns = time.perf_counter_ns() - sequence.queued_at
@@ -164,8 +163,9 @@ class Scheduler:
         """The step's chunks: a round of each decoding sequence, then prefill within the budget."""
         decoding = [s for s in self._running if s.decoding]
         prefilling = [s for s in self._running if not s.decoding]
-        backlog = sum(len(s.ids) - s.computed for s in prefilling)
-        share = min(backlog, max(self._budget - len(decoding), _MIN_PREFILL))
+        room = max(self._budget - len(decoding), MIN_PREFILL)
+        shares = self._prefill.plan(prefilling, decoding, room)
+        share = sum(count for _, count in shares)
         offers = {s.sequence_id: _usable(s, blocks.get(s.sequence_id, [])) for s in decoding}
         decisions = self._controller.plan(
             [self._candidate(s, offers[s.sequence_id]) for s in decoding],
@@ -183,32 +183,46 @@ class Scheduler:
                 planned.append(Planned(sequence, part[0], part[1], offered))
         # A preemption may have ended a sequence that was planned before it.
         planned = [part for part in planned if part.sequence.blocks]
-        for sequence in prefilling:
-            if share <= 0 or not sequence.blocks:
-                continue
-            count = min(len(sequence.ids) - sequence.computed, share)
-            share -= count
-            planned.append(Planned(sequence, self._prefill(sequence, count), PREFILL))
+        for sequence, count in shares:
+            if sequence.blocks:
+                planned.append(Planned(sequence, self._prefill_chunk(sequence, count), PREFILL))
         return planned
+
+    def take_copies(self) -> list[tuple[int, int]]:
+        """(from, to) blocks that the engine copies, in order, before it runs what was planned."""
+        return self._tables.take_copies()
 
     def apply(
         self, planned: list[Planned], verdicts: list[Verdict | None], times: StepTimes
     ) -> list[tuple[OutputSink, Output]]:
         """Commit a step's verdicts; what each request is told."""
+        self._prefill.observe(planned, times.verify_ns * 1e-9)
         outputs: list[tuple[OutputSink, Output]] = []
         for part, verdict in zip(planned, verdicts, strict=True):
             sequence = part.sequence
             if not sequence.blocks:
                 continue
-            if verdict is None:
+            told: tuple[TokenLogprob, ...] = ()
+            if verdict is not None:
+                told = sequence.tell_prompt(part.chunk.start, verdict.prompt_logprobs)
+            if verdict is None or not verdict.tokens:
                 sequence.computed += len(part.chunk.ids)
+                self._tables.publish(sequence)
+                if told:
+                    outputs.append((sequence.sink, Output(prompt_logprobs=told)))
                 continue
-            outputs.append((sequence.sink, self._commit(part, verdict, times)))
+            outputs.append((sequence.sink, self._commit(part, verdict, times, told)))
         return outputs
 
-    def _commit(self, part: Planned, verdict: Verdict, times: StepTimes) -> Output:
+    def _commit(
+        self,
+        part: Planned,
+        verdict: Verdict,
+        times: StepTimes,
+        prompt_logprobs: tuple[TokenLogprob, ...],
+    ) -> Output:
         sequence, decision = part.sequence, part.decision
-        self._learn(part, verdict)
+        teach(self._controller, part, verdict)
         base = sequence.num_output
         tokens, reason, stop = sequence.cut(verdict.tokens)
         sequence.ids.extend(tokens)
@@ -230,40 +244,18 @@ class Scheduler:
         )
         if reason is not None:
             self._end(sequence, finished=True)
+        else:
+            self._tables.publish(sequence)
         return Output(
             token_ids=tuple(tokens),
             round=round_,
             finish_reason=reason,
             stop_token_id=stop,
+            cached_prompt_tokens=sequence.cached,
             queue_ns=sequence.queue_ns if base == 0 else 0,
+            logprobs=verdict.logprobs[: len(tokens)],
+            prompt_logprobs=prompt_logprobs,
         )
-
-    def _learn(self, part: Planned, verdict: Verdict) -> None:
-        """Tell the controller how the drafts did, the verified one's and the others'."""
-        sequence, decision = part.sequence, part.decision
-        verified = decision.block if decision.drafted else None
-        if verified is not None:
-            self._controller.observe_round(
-                sequence.sequence_id,
-                verified,
-                greedy=sequence.greedy,
-                drafted=decision.drafted,
-                accepted=verdict.accepted,
-            )
-        for block in part.offered:
-            if block is verified or (block.q_form is QForm.SPARSE and not sequence.greedy):
-                continue
-            matched = 0
-            compared = min(len(block.token_ids), len(verdict.tokens))
-            while matched < compared and block.token_ids[matched] == verdict.tokens[matched]:
-                matched += 1
-            self._controller.observe_shadow(
-                sequence.sequence_id,
-                block,
-                greedy=sequence.greedy,
-                compared=min(matched + 1, compared),
-                matched=matched,
-            )
 
     def _candidate(self, sequence: Sequence, offers: list[DraftBlock]) -> Candidate:
         return Candidate(
@@ -278,9 +270,9 @@ class Scheduler:
 
     def _round(self, sequence: Sequence, decision: Decision) -> tuple[Chunk, Decision] | None:
         """A verification; without drafts if blocks are short, None if it had to be preempted."""
-        if not self._reserve(sequence, len(sequence.ids) + decision.drafted):
+        if not self._tables.reserve(sequence, len(sequence.ids) + decision.drafted):
             decision = Decision(decision.block, 0, "the KV cache is full")
-            while not self._reserve(sequence, len(sequence.ids)):
+            while not self._tables.reserve(sequence, len(sequence.ids)):
                 victim = max(self._running, key=_rank)
                 self._preempt(victim)
                 if victim is sequence:
@@ -301,7 +293,7 @@ class Scheduler:
         )
         return chunk, decision
 
-    def _prefill(self, sequence: Sequence, count: int) -> Chunk:
+    def _prefill_chunk(self, sequence: Sequence, count: int) -> Chunk:
         start = sequence.computed
         return Chunk(
             ids=sequence.ids[start : start + count],
@@ -312,29 +304,24 @@ class Scheduler:
             sampling=sequence.sampling,
             sequence_ids=sequence.ids,
             prompt_length=sequence.prompt_length,
+            prompt_logprobs=sequence.prompt_untold,
         )
-
-    def _reserve(self, sequence: Sequence, length: int) -> bool:
-        missing = self._blocks_for(length) - len(sequence.blocks)
-        return missing <= 0 or self._pool.extend(sequence.blocks, missing)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Give up a running sequence's cache; its ids stay and are computed again later."""
         self._running.remove(sequence)
-        self._pool.release(sequence.blocks)
-        sequence.computed = 0
+        self._tables.close(sequence)
+        sequence.preemptions += 1
+        self._preemptions += 1
         bisect.insort(self._waiting, sequence, key=_rank)
 
     def _end(self, sequence: Sequence, *, finished: bool) -> None:
         del self._by_request[sequence.request.request_id]
         (self._running if sequence.blocks else self._waiting).remove(sequence)
-        self._pool.release(sequence.blocks)
+        self._tables.close(sequence)
         self._controller.close(sequence.sequence_id)
         if sequence.announced:
             self._closed.append((sequence.sequence_id, finished))
-
-    def _blocks_for(self, length: int) -> int:
-        return -(-length // self._block_size)
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from verifier_service.messages import FinishReason, OutputSink, Request, Sampling, SequenceView
+from verifier_service.messages import (
+    FinishReason,
+    OutputSink,
+    Request,
+    Sampling,
+    SequenceView,
+    TokenLogprob,
+)
 from verifier_service.sampling import is_greedy
 
 
@@ -25,10 +32,18 @@ class Sequence:
     ids: list[int] = field(default_factory=list)
     computed: int = 0
     blocks: list[int] = field(default_factory=list)
+    # Names of its full blocks (prefix_cache.py), and how many of these were offered to others.
+    block_names: list[bytes] = field(default_factory=list)
+    published: int = 0
+    # Prompt tokens that were found in the cache, and how often its blocks were taken away.
+    cached: int = 0
+    preemptions: int = 0
     # The round behind the last committed ids, as proposers are told.
     proposer: str = ""
     drafted: int = 0
     accepted: int = 0
+    # Log-probabilities of the prompt that the request was told; its first id has none.
+    prompt_told: int = 0
     # Whether proposers know of it, so that its end must be told.
     announced: bool = False
     # When it was queued, and how long it then waited before it first ran.
@@ -56,6 +71,12 @@ class Sequence:
         return is_greedy(self.request.sampling)
 
     @property
+    def prompt_untold(self) -> bool:
+        """Whether log-probabilities of the prompt are wanted still: all of it must be computed."""
+        wanted = self.request.sampling.prompt_logprobs >= 0
+        return wanted and self.prompt_told < self.prompt_length - 1
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Order of service: lower priority values first, then first come."""
         return (self.request.priority, self.arrival)
@@ -79,6 +100,17 @@ class Sequence:
             cache_salt=self.request.cache_salt,
             only=self.request.proposer,
         )
+
+    def tell_prompt(
+        self, start: int, logprobs: tuple[TokenLogprob, ...]
+    ) -> tuple[TokenLogprob, ...]:
+        """What is new of a chunk's answers, the first of which is about prompt id `start` + 1.
+
+        After a preemption the prompt is computed again from its beginning, and told once only.
+        """
+        fresh = logprobs[max(self.prompt_told - start, 0) :]
+        self.prompt_told += len(fresh)
+        return fresh
 
     def cut(self, tokens: list[int]) -> tuple[list[int], FinishReason | None, int | None]:
         """What of a round's tokens is emitted, why the request ends there, and the stop id."""

@@ -14,14 +14,16 @@ from torch import Tensor
 
 from verifier_service.engines.attention import SequenceSpan, StepLayout, causal_mask
 from verifier_service.engines.base import CacheShape, Chunk
+from verifier_service.engines.logprobs import prompt_rows
 from verifier_service.kv_cache import is_contiguous
 
 
 @dataclass(frozen=True, slots=True)
 class StepTensors:
-    """One step. T tokens, R rows that choose, B sequences that choose, K the longest draft.
+    """One step. T tokens, R rows with logits, B sequences that choose, K the longest draft.
 
-    `ids`, `positions` [T]; `rows` [R] index into T; `row_index` [B, K+1], `draft_ids` [B, K] and
+    `ids`, `positions` [T]; `rows` [R] index into T, those that choose first, then those whose
+    prompt log-probabilities are asked for; `row_index` [B, K+1], `draft_ids` [B, K] and
     `draft_lengths` [B] are as `VerifyInputs` asks; all int64.
     """
 
@@ -123,7 +125,7 @@ def _paged_layout(write: Tensor, chunks: list[Chunk], device: torch.device) -> S
 
 
 def _choices(chunks: list[Chunk]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`rows`, `row_index`, `draft_ids`, `draft_lengths` of the chunks that choose."""
+    """`rows`, and `row_index`, `draft_ids`, `draft_lengths` of the chunks that choose."""
     choosing = [chunk for chunk in chunks if chunk.samples]
     width = max((chunk.drafts for chunk in choosing), default=0)
     rows: list[int] = []
@@ -141,6 +143,10 @@ def _choices(chunks: list[Chunk]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         draft_ids[b, : chunk.drafts] = chunk.ids[len(chunk.ids) - chunk.drafts :]
         rows.extend(range(end - count, end))
         b += 1
+    end = 0
+    for chunk in chunks:
+        rows.extend(end + offset for offset in prompt_rows(chunk))
+        end += len(chunk.ids)
     if not rows:
         rows = [0]
     lengths = torch.tensor([chunk.drafts for chunk in choosing], dtype=torch.int64)

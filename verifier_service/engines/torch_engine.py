@@ -19,6 +19,7 @@ from verifier_service.engines.base import CacheShape, Chunk, Verdict
 from verifier_service.engines.forward import choose_forward
 from verifier_service.engines.layout import StepTensors, pack
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
+from verifier_service.engines.logprobs import with_logprobs
 from verifier_service.messages import ModelInfo, QForm, RejectionRule, Sampling
 from verifier_service.noise import VocabularyNoise
 from verifier_service.rejection import VerifyInputs, VerifyResult, pack_q, verify
@@ -77,14 +78,16 @@ class TorchEngine:
         logits = self._forward(step)
         sampling = [chunk for chunk in chunks if chunk.samples]
         if not sampling:
-            return [None] * len(chunks)
-        result = self._verify(logits, step, sampling)
+            return with_logprobs(logits, chunks, [None] * len(chunks))
+        choosing = sum(chunk.drafts + 1 for chunk in sampling)
+        result = self._verify(logits[:choosing], step, sampling)
         accepted = result.accepted.tolist()
         tokens = result.tokens.tolist()
         verdicts = iter(
             Verdict(count, ids[: count + 1]) for count, ids in zip(accepted, tokens, strict=True)
         )
-        return [next(verdicts) if chunk.samples else None for chunk in chunks]
+        answers = [next(verdicts) if chunk.samples else None for chunk in chunks]
+        return with_logprobs(logits, chunks, answers)
 
     def profile(self, counts: Sequence[int], context: int, repeats: int = 5) -> dict[int, float]:
         """Median seconds of a greedy step of one sequence, by its number of query tokens."""
@@ -105,6 +108,11 @@ class TorchEngine:
                 times.append(time.perf_counter() - start)
             seconds[count] = sorted(times)[len(times) // 2]
         return seconds
+
+    @torch.inference_mode()
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See `Engine.copy_blocks`."""
+        self._paged.copy_blocks(pairs)
 
     def close(self) -> None:
         """Drop the cache; the engine cannot run afterwards."""
@@ -162,7 +170,7 @@ class TorchEngine:
                 self._loaded.max_model_len,
                 longest * size * token_bytes,
             )
-        return CacheShape(int(blocks), size)
+        return CacheShape(int(blocks), size, neighbours=self._device.type == "cpu")
 
 
 def _info(
