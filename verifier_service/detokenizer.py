@@ -12,16 +12,20 @@ a bounded window again.
 from __future__ import annotations
 
 import codecs
-import json
-import re
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-T = TypeVar("T")
+from verifier_service.token_pieces import (
+    TokenTable,
+    byte_fallback_piece,
+    byte_fallback_recipe,
+    byte_level_piece,
+    decoder_of,
+    is_special,
+)
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # The longest UTF-8 sequence has four bytes: a replacement character that this many later tokens
 # did not complete will stay.
 _WINDOW_PATIENCE = 4
@@ -49,11 +53,10 @@ def detokenizer_factory(tokenizer: PreTrainedTokenizerBase) -> DetokenizerFactor
     Byte-level BPE and byte-fallback (SentencePiece-like) decoders have exact ones; others, whose
     text of a token may depend on its neighbours, are read through a window.
     """
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    decoder = json.loads(backend.to_str())["decoder"] if backend is not None else None
+    backend, decoder = decoder_of(tokenizer)
     if decoder is not None and decoder["type"] == "ByteLevel":
         return _byte_level_factory(backend)
-    recipe = _byte_fallback_recipe(decoder)
+    recipe = byte_fallback_recipe(decoder)
     if recipe is not None:
         return _byte_fallback_factory(backend, *recipe)
     return lambda skip_special_tokens: WindowDetokenizer(
@@ -172,31 +175,10 @@ class WindowDetokenizer:
         return self._decode(self._context + self._pending)[len(before) :]
 
 
-class TokenTable(dict[int, T], Generic[T]):
-    """What each id stands for, worked out when it is first seen."""
-
-    def __init__(self, make: Callable[[int], T]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, token_id: int) -> T:
-        value = self[token_id] = self._make(token_id)
-        return value
-
-
 def _byte_level_factory(backend: Any) -> DetokenizerFactory:
-    alphabet = {character: byte for byte, character in _byte_characters().items()}
-
-    def to_bytes(text: str) -> bytes:
-        # As the decoder does: a token outside the alphabet (some added tokens) is plain text.
-        try:
-            return bytes([alphabet[character] for character in text])
-        except KeyError:
-            return text.encode("utf-8")
-
-    shown, special = _token_lookup(backend)
-    full = TokenTable(lambda i: to_bytes(shown(i)))
-    without_special = TokenTable(lambda i: b"" if special(i) else to_bytes(shown(i)))
+    piece, special = byte_level_piece(backend), is_special(backend)
+    full = TokenTable(piece)
+    without_special = TokenTable(lambda i: b"" if special(i) else piece(i))
 
     def make(skip_special_tokens: bool) -> Detokenizer:
         return ByteLevelDetokenizer(without_special if skip_special_tokens else full)
@@ -207,17 +189,7 @@ def _byte_level_factory(backend: Any) -> DetokenizerFactory:
 def _byte_fallback_factory(
     backend: Any, replacements: list[tuple[str, str]], strip: int
 ) -> DetokenizerFactory:
-    shown, special = _token_lookup(backend)
-
-    def piece(token_id: int) -> str | int | None:
-        text = shown(token_id)
-        if not text:
-            return None
-        for old, new in replacements:
-            text = text.replace(old, new)
-        byte = _BYTE_TOKEN.fullmatch(text)
-        return int(byte.group(1), 16) if byte else text
-
+    piece, special = byte_fallback_piece(backend, replacements), is_special(backend)
     full = TokenTable(piece)
     without_special = TokenTable(lambda i: None if special(i) else piece(i))
 
@@ -225,42 +197,3 @@ def _byte_fallback_factory(
         return ByteFallbackDetokenizer(without_special if skip_special_tokens else full, strip)
 
     return make
-
-
-def _token_lookup(backend: Any) -> tuple[Callable[[int], str], Callable[[int], bool]]:
-    """Token text by id (empty for ids without one, as in padded vocabularies), and specialness."""
-    specials = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
-
-    def shown(token_id: int) -> str:
-        return backend.id_to_token(token_id) or ""
-
-    return shown, lambda token_id: shown(token_id) in specials
-
-
-def _byte_fallback_recipe(decoder: Any) -> tuple[list[tuple[str, str]], int] | None:
-    """Replacements and leading strip of a `Replace* ByteFallback Fuse Strip?` decoder, or None."""
-    if decoder is None or decoder["type"] != "Sequence":
-        return None
-    steps = list(decoder["decoders"])
-    replacements: list[tuple[str, str]] = []
-    while steps and steps[0]["type"] == "Replace" and "String" in steps[0]["pattern"]:
-        step = steps.pop(0)
-        replacements.append((step["pattern"]["String"], step["content"]))
-    if [step["type"] for step in steps[:2]] != ["ByteFallback", "Fuse"]:
-        return None
-    steps = steps[2:]
-    if not steps:
-        return replacements, 0
-    strip = steps.pop(0)
-    if steps or strip["type"] != "Strip" or strip["content"] != " " or strip["stop"] != 0:
-        return None
-    return replacements, int(strip["start"])
-
-
-def _byte_characters() -> dict[int, str]:
-    """The printable character that stands for each byte in byte-level BPE (GPT-2's table)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    table = {byte: chr(byte) for byte in printable}
-    others = (byte for byte in range(256) if byte not in table)
-    table.update({byte: chr(256 + rank) for rank, byte in enumerate(others)})
-    return table
