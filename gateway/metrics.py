@@ -174,6 +174,26 @@ class VerifierSnapshot(Collector):
             "Tokens that were generated and emitted.",
             ((labels, i.generation_tokens_total) for labels, i in self._infos),
         )
+        for name, help_text, field in (
+            (
+                "vllm:prefix_cache_queries",
+                "Prompt tokens looked for in the prefix cache.",
+                "prefix_cache_queries_total",
+            ),
+            (
+                "vllm:prefix_cache_hits",
+                "Prompt tokens found in the prefix cache.",
+                "prefix_cache_hits_total",
+            ),
+            (
+                "vllm:num_preemptions",
+                "Running requests whose cache was taken away, to be computed again.",
+                "preemptions_total",
+            ),
+        ):
+            yield _counter(
+                name, help_text, ((labels, getattr(i, field)) for labels, i in self._infos)
+            )
         yield _by_word(
             "outrider:verifier_requests",
             "Generations that ended at the verifier, by how; of all its clients.",

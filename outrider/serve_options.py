@@ -36,6 +36,9 @@ class ServeOptions(BaseModel):
     max_model_len: PositiveInt | None = None
     max_num_seqs: PositiveInt = 64
     max_num_batched_tokens: PositiveInt = 512
+    max_waiting_requests: PositiveInt = 4096
+    enable_prefix_caching: bool = True
+    prefill_stall_ms: Annotated[float, Field(ge=0, le=60_000)] = 100.0
     kv_cache_memory_bytes: PositiveInt | None = None
     threads: PositiveInt | None = None
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -96,6 +96,8 @@ def _verifier(
         f"--dtype={options.dtype}",
         f"--max-num-seqs={options.max_num_seqs}",
         f"--max-num-batched-tokens={options.max_num_batched_tokens}",
+        f"--max-waiting-requests={options.max_waiting_requests}",
+        f"--prefill-stall-ms={options.prefill_stall_ms}",
         f"--draft-deadline-ms={options.draft_deadline_ms}",
     ]
     if options.max_model_len is not None:
@@ -104,6 +106,8 @@ def _verifier(
         command.append(f"--kv-cache-memory-bytes={options.kv_cache_memory_bytes}")
     if options.threads is not None:
         command.append(f"--threads={options.threads}")
+    if not options.enable_prefix_caching:
+        command.append("--no-enable-prefix-caching")
     if options.no_compile:
         command.append("--no-compile")
     if options.trust_request_chat_template:

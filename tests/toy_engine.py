@@ -15,6 +15,7 @@ import torch
 
 from tests.toy import Toy
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.layout import pack
 from verifier_service.engines.logprobs import prompt_rows, with_logprobs
 from verifier_service.messages import (
@@ -23,9 +24,6 @@ from verifier_service.messages import (
     RejectionRule,
     SequenceView,
 )
-from verifier_service.noise import VocabularyNoise
-from verifier_service.rejection import VerifyInputs, verify
-from verifier_service.sampling import SamplingFlags, pack_rows, process_logits
 
 
 class ToyEngine:
@@ -42,8 +40,7 @@ class ToyEngine:
     ) -> None:
         self.toy = toy or Toy.target()
         self._cache = CacheShape(num_blocks, block_size, neighbours)
-        self._rule = rule
-        self._noise = VocabularyNoise(self.toy.vocab_size)
+        self._chooser = Chooser(rule, self.toy.vocab_size, "cpu")
         self.slots = [-1] * (num_blocks * block_size)
         self.steps: list[list[Chunk]] = []
         self.copied: list[tuple[int, int]] = []
@@ -84,29 +81,7 @@ class ToyEngine:
         if not choosing:
             return with_logprobs(raw, chunks, [None] * len(chunks))
         step = pack(chunks, self._cache, 1, torch.device("cpu"))
-        flags = SamplingFlags.of(chunk.sampling for chunk in choosing)
-        rows = pack_rows(
-            [
-                (chunk.sampling, chunk.start + len(chunk.ids) - chunk.drafts, chunk.drafts + 1)
-                for chunk in choosing
-            ]
-        )
-        result = verify(
-            self._rule,
-            VerifyInputs(
-                logits=process_logits(raw[: len(logits)], rows, flags),
-                rows=rows,
-                flags=flags,
-                row_index=step.row_index,
-                draft_ids=step.draft_ids,
-                draft_lengths=step.draft_lengths,
-            ),
-            self._noise,
-        )
-        verdicts = iter(
-            Verdict(int(count), ids[: int(count) + 1])
-            for count, ids in zip(result.accepted.tolist(), result.tokens.tolist(), strict=True)
-        )
+        verdicts = iter(self._chooser.verdicts(raw[: len(logits)], step, choosing))
         answers = [next(verdicts) if chunk.samples else None for chunk in chunks]
         return with_logprobs(raw, chunks, answers)
 

@@ -44,6 +44,8 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_waiting=settings.max_waiting_requests,
+        prefix_caching=settings.enable_prefix_caching,
+        prefill_stall_s=settings.prefill_stall_ms / 1e3,
     )
     return Core(
         engine,

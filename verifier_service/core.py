@@ -16,6 +16,10 @@ class CoreStats:
     waiting: int = 0
     kv_blocks_total: int = 0
     kv_blocks_free: int = 0
+    # Sums since start: prompt tokens looked for in the cache, those found, sequences preempted.
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    preemptions: int = 0
     speculation_state: str = "off: no proposer attached"
     # Milliseconds of a verification step by number of query tokens, as measured.
     step_cost_ms: dict[int, float] = field(default_factory=dict)

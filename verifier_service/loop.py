@@ -139,6 +139,9 @@ class Core:
         if asked:
             controller.observe_wait(waited * 1e-9)
         planned = scheduler.plan(blocks)
+        copies = scheduler.take_copies()
+        if copies:
+            self._engine.copy_blocks(copies)
         if not planned:
             return
         chunks = [part.chunk for part in planned]
@@ -182,6 +185,9 @@ class Core:
             waiting=self._scheduler.num_waiting,
             kv_blocks_total=self._engine.cache.num_blocks,
             kv_blocks_free=self._scheduler.num_free_blocks,
+            prefix_cache_queries=self._scheduler.prefix_cache_queries,
+            prefix_cache_hits=self._scheduler.prefix_cache_hits,
+            preemptions=self._scheduler.num_preemptions,
             speculation_state=(
                 self._controller.state() if self._speculative else "off: not configured"
             ),

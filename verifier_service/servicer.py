@@ -241,6 +241,9 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             step_cost_ms=stats.step_cost_ms,
             off_rounds=ledger.off_rounds,
             finished_requests=ledger.finished,
+            prefix_cache_queries_total=stats.prefix_cache_queries,
+            prefix_cache_hits_total=stats.prefix_cache_hits,
+            preemptions_total=stats.preemptions,
         )
 
     async def _serving(self) -> tuple[Backend, Limits, Prompts]:

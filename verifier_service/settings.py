@@ -17,6 +17,9 @@ class VerifierSettings:
     the memory that is free. `draft_deadline_ms` is the longest a step waits for drafts.
     `drain_seconds` is how long running requests may go on once the process is told to stop.
     `trust_request_chat_template` lets clients send chat templates, which run here, sandboxed.
+    `enable_prefix_caching` lets a prompt take over the cached keys of an equal beginning.
+    `prefill_stall_ms` is how much longer prefill may make a step while others decode: more only
+    where decoding alone takes longer.
     `adaptive` lets the controller verify fewer drafts than were offered; without it every
     offered draft is verified.
     """
@@ -34,6 +37,8 @@ class VerifierSettings:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     max_waiting_requests: int = 4096
+    enable_prefix_caching: bool = True
+    prefill_stall_ms: float = 100.0
     kv_cache_bytes: int | None = None
     draft_deadline_ms: float = 10.0
     adaptive: bool = True

@@ -68,6 +68,22 @@ def serve(
     max_num_batched_tokens: Annotated[
         int | None, typer.Option(help="Most tokens in one step.  [default: 512]")
     ] = None,
+    max_waiting_requests: Annotated[
+        int | None, typer.Option(help="Most requests that wait.  [default: 4096]")
+    ] = None,
+    enable_prefix_caching: Annotated[
+        bool | None,
+        typer.Option(
+            "--enable-prefix-caching/--no-enable-prefix-caching",
+            help="Reuse the cache of prompts that begin alike.  [default: on]",
+        ),
+    ] = None,
+    prefill_stall_ms: Annotated[
+        float | None,
+        typer.Option(
+            help="How much a step's prefill may hold up running requests.  [default: 100]"
+        ),
+    ] = None,
     kv_cache_memory_bytes: Annotated[
         int | None, typer.Option(help="Memory for the cache.  [default: what is free]")
     ] = None,
@@ -119,6 +135,9 @@ def serve(
         "max_model_len": max_model_len,
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": max_num_batched_tokens,
+        "max_waiting_requests": max_waiting_requests,
+        "enable_prefix_caching": enable_prefix_caching,
+        "prefill_stall_ms": prefill_stall_ms,
         "kv_cache_memory_bytes": kv_cache_memory_bytes,
         "threads": threads,
         "dtype": dtype,

@@ -44,6 +44,16 @@ def verifier(
     max_num_batched_tokens: Annotated[
         int, typer.Option(min=1, help="Most tokens in one step.")
     ] = 512,
+    max_waiting_requests: Annotated[
+        int, typer.Option(min=1, help="Most requests that wait; more are refused.")
+    ] = 4096,
+    enable_prefix_caching: Annotated[
+        bool, typer.Option(help="Reuse the cache of prompts that begin alike.")
+    ] = True,
+    prefill_stall_ms: Annotated[
+        float,
+        typer.Option(min=0, max=60_000, help="How much prefill may hold up running requests."),
+    ] = 100.0,
     kv_cache_memory_bytes: Annotated[
         int | None, typer.Option(min=1, help="Memory for the cache.  [default: what is free]")
     ] = None,
@@ -98,6 +108,9 @@ def verifier(
                 max_model_len=max_model_len,
                 max_num_seqs=max_num_seqs,
                 max_num_batched_tokens=max_num_batched_tokens,
+                max_waiting_requests=max_waiting_requests,
+                enable_prefix_caching=enable_prefix_caching,
+                prefill_stall_ms=prefill_stall_ms,
                 kv_cache_bytes=kv_cache_memory_bytes,
                 draft_deadline_ms=draft_deadline_ms,
                 compile=not no_compile,

@@ -195,6 +195,9 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             speculation_state="off: drafts do not pay",
             off_rounds={"no draft arrived": 7},
             finished_requests={"stop": 5},
+            prefix_cache_queries_total=100,
+            prefix_cache_hits_total=64,
+            preemptions_total=3,
         )
 
 

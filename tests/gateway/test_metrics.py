@@ -56,6 +56,9 @@ async def test_own_metrics(http: httpx.AsyncClient, verifier: FakeVerifier) -> N
     assert [at(samples, steps, accepted=str(j)) for j in range(5)] == [0, 1, 1, 0, 0]
     assert at(samples, "vllm:prompt_tokens_total") == 3
     assert at(samples, "vllm:generation_tokens_total") == 6
+    assert at(samples, "vllm:prefix_cache_queries_total") == 100
+    assert at(samples, "vllm:prefix_cache_hits_total") == 64
+    assert at(samples, "vllm:num_preemptions_total") == 3
     off = {"off_reason": "drafts do not pay"}
     assert at(samples, "outrider:speculation_on", **off) == 0
     without = "outrider:rounds_without_drafts_total"

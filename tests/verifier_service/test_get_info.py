@@ -56,6 +56,9 @@ async def test_info_tells_model_limits_proposers_and_state(socket_dir: Path) -> 
         waiting=2,
         kv_blocks_total=9,
         kv_blocks_free=8,
+        prefix_cache_queries=100,
+        prefix_cache_hits=64,
+        preemptions=3,
         speculation_state="on",
         step_cost_ms={1: 2.5},
     )
@@ -69,6 +72,8 @@ async def test_info_tells_model_limits_proposers_and_state(socket_dir: Path) -> 
     assert info.proposers[0].state == "connected" and info.proposers[0].dropped["stale"] == 2
     assert (info.running_requests, info.waiting_requests) == (1, 2)
     assert (info.kv_blocks_total, info.kv_blocks_free) == (9, 8)
+    assert (info.prefix_cache_queries_total, info.prefix_cache_hits_total) == (100, 64)
+    assert info.preemptions_total == 3
     assert info.speculation_state == "on" and info.step_cost_ms[1] == 2.5
 
 

@@ -238,8 +238,7 @@ def test_a_full_cache_preempts_and_recomputes() -> None:
     bench.finish()
     for name in "abc":
         assert bench.tokens(name) == plain([1, 2], wanted)
-    recomputed = [c for step in bench.engine.steps for c in step if c.start == 0 and len(c.ids) > 2]
-    assert recomputed, "nothing was preempted: the test does not test"
+    assert bench.scheduler.num_preemptions, "nothing was preempted: the test does not test"
     assert bench.scheduler.num_free_blocks == 6
 
 

@@ -11,6 +11,7 @@ torch.compile sees an opaque function of tensors and one compiled layer serves a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -86,6 +87,29 @@ class PagedCache:
         ]
         self.layout: StepLayout | None = None
         _caches[id(self)] = self
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks, (from, to) each, as if one after the other."""
+        sources: list[int] = []
+        targets: list[int] = []
+        written: set[int] = set()
+        for source, target in pairs:
+            if source in written or target in written:
+                self._copy(sources, targets)
+                sources, targets = [], []
+                written.clear()
+            sources.append(source)
+            targets.append(target)
+            written.add(target)
+        self._copy(sources, targets)
+
+    def _copy(self, sources: list[int], targets: list[int]) -> None:
+        """All at once: everything is read before anything is written."""
+        device = self.keys[0].device
+        read = torch.tensor(sources, device=device)
+        write = torch.tensor(targets, device=device)
+        for layer in (*self.keys, *self.values):
+            layer.index_copy_(0, write, layer.index_select(0, read))
 
     def drop(self) -> None:
         """Release the memory."""

@@ -12,18 +12,15 @@ import time
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from verifier_service.engines.attention import PagedCache
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.forward import choose_forward
-from verifier_service.engines.layout import StepTensors, pack
+from verifier_service.engines.layout import pack
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.engines.logprobs import with_logprobs
-from verifier_service.messages import ModelInfo, QForm, RejectionRule, Sampling
-from verifier_service.noise import VocabularyNoise
-from verifier_service.rejection import VerifyInputs, VerifyResult, pack_q, verify
-from verifier_service.sampling import SamplingFlags, pack_rows, process_logits
+from verifier_service.messages import ModelInfo, Sampling
 from verifier_service.settings import VerifierSettings
 
 _log = logging.getLogger(__name__)
@@ -42,7 +39,6 @@ class TorchEngine:
         if self._device.type == "cpu" and settings.threads is not None:
             torch.set_num_threads(settings.threads)
         self._loaded = load(settings.model, self._device, settings.dtype, settings.max_model_len)
-        self._rule = settings.rejection_rule
         self._cache_shape = self._size_cache(settings)
         # One block more than the scheduler knows: where padding rows write.
         self._paged = PagedCache(
@@ -53,7 +49,7 @@ class TorchEngine:
             self._device,
         )
         self._paged.attach(self._loaded.module)
-        self._noise = VocabularyNoise(self._loaded.vocab_size, self._device)
+        self._chooser = Chooser(settings.rejection_rule, self._loaded.vocab_size, self._device)
         with torch.inference_mode():
             chosen = choose_forward(
                 self._loaded, self._paged, self._cache_shape, self._device, settings.compile
@@ -80,12 +76,7 @@ class TorchEngine:
         if not sampling:
             return with_logprobs(logits, chunks, [None] * len(chunks))
         choosing = sum(chunk.drafts + 1 for chunk in sampling)
-        result = self._verify(logits[:choosing], step, sampling)
-        accepted = result.accepted.tolist()
-        tokens = result.tokens.tolist()
-        verdicts = iter(
-            Verdict(count, ids[: count + 1]) for count, ids in zip(accepted, tokens, strict=True)
-        )
+        verdicts = iter(self._chooser.verdicts(logits[:choosing], step, sampling))
         answers = [next(verdicts) if chunk.samples else None for chunk in chunks]
         return with_logprobs(logits, chunks, answers)
 
@@ -117,33 +108,6 @@ class TorchEngine:
     def close(self) -> None:
         """Drop the cache; the engine cannot run afterwards."""
         self._paged.drop()
-
-    def _verify(self, logits: Tensor, step: StepTensors, chunks: list[Chunk]) -> VerifyResult:
-        flags = SamplingFlags.of(chunk.sampling for chunk in chunks)
-        rows = pack_rows(
-            [
-                (chunk.sampling, chunk.start + len(chunk.ids) - chunk.drafts, chunk.drafts + 1)
-                for chunk in chunks
-            ],
-            self._device,
-        )
-        q = None
-        if self._rule is not RejectionRule.COUPLED and any(
-            chunk.q_form is QForm.SPARSE for chunk in chunks
-        ):
-            drafts = [chunk.ids[len(chunk.ids) - chunk.drafts :] for chunk in chunks]
-            width = step.draft_ids.shape[1]
-            q = pack_q(drafts, [chunk.q or None for chunk in chunks], width, self._device)
-        inputs = VerifyInputs(
-            logits=process_logits(logits, rows, flags),
-            rows=rows,
-            flags=flags,
-            row_index=step.row_index,
-            draft_ids=step.draft_ids,
-            draft_lengths=step.draft_lengths,
-            q=q,
-        )
-        return verify(self._rule, inputs, self._noise)
 
     def _size_cache(self, settings: VerifierSettings) -> CacheShape:
         size = _BLOCK_SIZE[self._device.type]

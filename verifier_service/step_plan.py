@@ -1,0 +1,61 @@
+"""What a step consists of, and what its outcome teaches the controller.
+
+Knows chunks, decisions and verdicts; does not know queues or blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verifier_service.controller import Controller, Decision
+from verifier_service.engines.base import Chunk, Verdict
+from verifier_service.messages import DraftBlock, QForm
+from verifier_service.sequences import Sequence
+
+PREFILL = Decision(None, 0, "prefill")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One sequence's part of a step and the decision behind it."""
+
+    sequence: Sequence
+    chunk: Chunk
+    decision: Decision
+    offered: tuple[DraftBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Nanoseconds that the step waited for drafts and that its forward and sampling took."""
+
+    draft_wait_ns: int
+    verify_ns: int
+
+
+def teach(controller: Controller, part: Planned, verdict: Verdict) -> None:
+    """Tell the controller how the drafts did, the verified one's and the others'."""
+    sequence, decision = part.sequence, part.decision
+    verified = decision.block if decision.drafted else None
+    if verified is not None:
+        controller.observe_round(
+            sequence.sequence_id,
+            verified,
+            greedy=sequence.greedy,
+            drafted=decision.drafted,
+            accepted=verdict.accepted,
+        )
+    for block in part.offered:
+        if block is verified or (block.q_form is QForm.SPARSE and not sequence.greedy):
+            continue
+        matched = 0
+        compared = min(len(block.token_ids), len(verdict.tokens))
+        while matched < compared and block.token_ids[matched] == verdict.tokens[matched]:
+            matched += 1
+        controller.observe_shadow(
+            sequence.sequence_id,
+            block,
+            greedy=sequence.greedy,
+            compared=min(matched + 1, compared),
+            matched=matched,
+        )
