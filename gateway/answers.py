@@ -21,6 +21,7 @@ from gateway.access import CLIENT_GONE_STATUS, record_of
 from gateway.body import ClientGoneError
 from gateway.errors import ApiError, unavailable
 from gateway.generation import Choice, Event, EventKind, Generation
+from gateway.pacing import paced
 from gateway.settings import SpecDecodeMetrics
 from gateway.shapes import Envelope, Shape
 from gateway.usage import metrics, running_usage, usage, without_nulls
@@ -38,6 +39,8 @@ class AnswerOptions:
     include_usage: bool = False
     continuous_usage: bool = False
     metrics: SpecDecodeMetrics = SpecDecodeMetrics.SUMMARY
+    # Tokens that wait for each other before a chunk is sent.
+    stream_interval: int = 1
 
 
 class GenerationResponse(Response):
@@ -116,7 +119,7 @@ class GenerationResponse(Response):
         )
         self._streaming = True
         envelope = self._envelope()
-        async for event in self._generation.events():
+        async for event in paced(self._generation.events(), self._options.stream_interval):
             chunk = self._chunk(envelope, event)
             if chunk is not None:
                 await self._send_chunk(send, self._with_running_usage(chunk, event.choice))

@@ -61,6 +61,8 @@ def tokenize_request(body: TokenizeBody) -> pb.TokenizeRequest:
     )
     if body.messages is not None:
         request.chat.CopyFrom(_chat(body))
+        if body.tools:
+            request.chat.tools_json = _json(body.tools, "tools")
     else:
         request.text = body.prompt or ""
     return request
@@ -68,14 +70,20 @@ def tokenize_request(body: TokenizeBody) -> pb.TokenizeRequest:
 
 def prompt_tokenize_request(request: pb.GenerateRequest) -> pb.TokenizeRequest:
     """The Tokenize call that gives the ids `request` would be answered for."""
-    is_chat = request.WhichOneof("prompt") == "chat"
+    kind = request.WhichOneof("prompt")
     tokenize = pb.TokenizeRequest(
         add_special_tokens=request.add_special_tokens
         if request.HasField("add_special_tokens")
-        else not is_chat
+        else kind != "chat",
+        reserved_tokens=request.sampling.max_tokens,
+        truncate_right=request.truncate_right,
     )
-    if is_chat:
+    if request.HasField("truncate_prompt_tokens"):
+        tokenize.truncate_prompt_tokens = request.truncate_prompt_tokens
+    if kind == "chat":
         tokenize.chat.CopyFrom(request.chat)
+    elif kind == "token_ids":
+        tokenize.token_ids.CopyFrom(request.token_ids)
     else:
         tokenize.text = request.text
     return tokenize
@@ -126,6 +134,8 @@ def _request(
         detailed_acceptance=settings.per_request_spec_decode_metrics is SpecDecodeMetrics.DETAILED,
         priority=body.priority,
         cache_salt=body.cache_salt,
+        truncate_prompt_tokens=body.truncate_prompt_tokens,
+        truncate_right=body.truncation_side == "right",
     )
     speculative = body.speculative_decoding
     if speculative is not None:
@@ -142,12 +152,16 @@ def _request(
 def _chat(body: ChatBody | TokenizeBody) -> pb.ChatMessages:
     continue_final = bool(body.continue_final_message)
     add_prompt = body.add_generation_prompt
-    kwargs = body.chat_template_kwargs
+    kwargs = dict(body.chat_template_kwargs or {})
+    if isinstance(body, ChatBody) and body.reasoning_effort is not None:
+        kwargs["reasoning_effort"] = body.reasoning_effort
     return pb.ChatMessages(
         messages_json=_json(body.messages, "messages"),
         add_generation_prompt=not continue_final if add_prompt is None else add_prompt,
         continue_final_message=continue_final,
         template_kwargs_json=_json(kwargs, "chat_template_kwargs") if kwargs else "",
+        documents_json=_json(body.documents, "documents") if body.documents else "",
+        chat_template=body.chat_template,
     )
 
 

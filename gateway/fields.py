@@ -29,9 +29,6 @@ _SAMPLING: Final[dict[str, tuple[Any, ...]]] = {
     "allowed_token_ids": _EMPTY,
     "logprob_token_ids": _EMPTY,
     "prompt_logprobs": (None,),
-    "truncate_prompt_tokens": (None,),
-    "truncation_side": (None,),
-    "spaces_between_special_tokens": (None, True),
     "repetition_detection": (None,),
     "thinking_token_budget": (None,),
 }
@@ -46,7 +43,6 @@ _OUTPUT: Final[dict[str, tuple[Any, ...]]] = {
     "return_tokens_as_token_ids": _OFF,
     "return_token_offsets": _OFF,
     "routed_experts_prompt_start": (None, 0),
-    "stream_interval": (None, 1),
 }
 
 _TRANSFER: Final[dict[str, tuple[Any, ...]]] = {
@@ -75,9 +71,7 @@ CHAT_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
     "tool_choice": (None, "none", "auto"),
     "functions": _EMPTY,
     "function_call": (None, "none", "auto"),
-    "reasoning_effort": (None, "none"),
-    "documents": _EMPTY,
-    "chat_template": (None,),
+    "include_reasoning": (None, True),
     "media_io_kwargs": _EMPTY,
     "mm_processor_kwargs": _EMPTY,
     "return_prompt_text": _OFF,
@@ -92,14 +86,15 @@ CHAT_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
 # Fields that ask for nothing the answer could lack: accepted with any value.
 IGNORED: Final = frozenset(
     {
-        "include_reasoning",
         "metadata",
         "parallel_tool_calls",
         "prompt_cache_key",
         "safety_identifier",
         "service_tier",
         "session_id",
+        "spaces_between_special_tokens",
         "store",
+        "user",
     }
 )
 

@@ -60,6 +60,9 @@ class Generations:
         check_choices(body.prompt, body, self._settings.max_choices)
         model = await self._pool.resolve(body.model)
         requests = [completion_request(body, p, model, self._settings) for p in body.prompt]
+        if body.echo and body.truncate_prompt_tokens is not None:
+            for request_ in requests:
+                await self._fix_ids(request_)
         echoes = [await self._text_of(r) if body.echo else "" for r in requests]
         shape = CompletionShape(with_ids=bool(body.return_token_ids))
         return await self._answer(request, body, shape, model, requests, echoes)
@@ -128,15 +131,19 @@ class Generations:
             include_usage=include,
             continuous_usage=forced or bool(include and asked and asked.continuous_usage_stats),
             metrics=self._settings.per_request_spec_decode_metrics,
+            stream_interval=body.stream_interval or 1,
         )
 
     async def _fix_ids(self, request: pb.GenerateRequest) -> tuple[int, ...]:
         """The prompt's ids; `request` then carries them, so that they are what is answered."""
-        if request.WhichOneof("prompt") != "token_ids":
+        if request.WhichOneof("prompt") != "token_ids" or request.HasField(
+            "truncate_prompt_tokens"
+        ):
             answer = await self._pool.tokenize(
                 request.model, prompt_tokenize_request(request), self._settings.request_timeout_s
             )
             request.token_ids.CopyFrom(pb.TokenIds(ids=answer.token_ids))
+            request.ClearField("truncate_prompt_tokens")
         return tuple(request.token_ids.ids)
 
     async def _text_of(self, request: pb.GenerateRequest) -> str:

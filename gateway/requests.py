@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 
@@ -29,6 +29,7 @@ INT64_MAX = 2**63 - 1
 
 _Flag = Annotated[bool | None, Field(description="true or false")]
 _TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
+_Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _TOKEN_IDS = f"a list of token ids from 0 to {INT32_MAX}"
 _MaxTokens = Annotated[
     int | None, Field(ge=1, le=INT32_MAX, description=f"an integer from 1 to {INT32_MAX}")
@@ -80,11 +81,22 @@ class GenerationBody(_Body):
     return_token_ids: _Flag = None
     stream: _Flag = None
     stream_options: StreamOptions | None = Field(None, description="an object")
-    user: str | None = Field(None, description="a string")
     request_id: str | None = Field(
         None,
         pattern=r"^[\x21-\x7e]{1,128}$",
         description="1 to 128 printable ASCII characters without spaces",
+    )
+    truncate_prompt_tokens: int | None = Field(
+        None,
+        ge=-1,
+        le=INT32_MAX,
+        description="an integer: 1 and above, or -1 for as many tokens as fit",
+    )
+    truncation_side: Literal["left", "right"] | None = Field(
+        None, description="'left' or 'right': the side that loses tokens"
+    )
+    stream_interval: int | None = Field(
+        None, ge=1, le=INT32_MAX, description="an integer from 1: tokens in each chunk"
     )
     priority: int | None = Field(
         None, ge=-INT32_MAX - 1, le=INT32_MAX, description="a signed 32-bit integer"
@@ -105,25 +117,33 @@ class CompletionBody(GenerationBody):
     echo: _Flag = None
 
 
-class ChatBody(GenerationBody):
-    messages: Annotated[list[dict[str, Any]], PlainValidator(check_messages)]
-    max_tokens: _MaxTokens = None
-    max_completion_tokens: _MaxTokens = None
+class _ChatFields(_Body):
+    """What becomes a prompt through the chat template."""
+
     add_generation_prompt: _Flag = None
     continue_final_message: _Flag = None
+    documents: list[dict[str, Any]] | None = Field(None, description="a list of objects")
+    chat_template: str | None = Field(None, description="a Jinja template, as a string")
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="an object")
 
 
-class TokenizeBody(_Body):
-    """Either `prompt` or `messages`."""
+class ChatBody(GenerationBody, _ChatFields):
+    messages: Annotated[list[dict[str, Any]], PlainValidator(check_messages)]
+    max_tokens: _MaxTokens = None
+    max_completion_tokens: _MaxTokens = None
+    reasoning_effort: _Effort | None = Field(
+        None, description=f"one of {', '.join(get_args(_Effort))}"
+    )
+
+
+class TokenizeBody(_ChatFields):
+    """Either `prompt` or `messages`, which goes through the chat template."""
 
     model: str | None = Field(None, description="the name of a served model")
     prompt: str | None = Field(None, description="a string")
     messages: Annotated[list[dict[str, Any]] | None, PlainValidator(check_messages)] = None
+    tools: list[dict[str, Any]] | None = Field(None, description="a list of tools")
     add_special_tokens: _Flag = None
-    add_generation_prompt: _Flag = None
-    continue_final_message: _Flag = None
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="an object")
     return_token_strs: _Flag = None
 
 

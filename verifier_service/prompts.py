@@ -56,7 +56,7 @@ class Prompts:
         kind = request.WhichOneof("prompt")
         if kind is None:
             raise RequestError("prompt is missing: text, ids or messages", field="prompt")
-        if isinstance(request, verifier_pb2.GenerateRequest) and kind == "token_ids":
+        if kind == "token_ids":
             ids = list(request.token_ids.ids)
             return truncation.ids(ids) if truncation else ids
         special = (

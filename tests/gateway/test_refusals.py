@@ -33,8 +33,8 @@ async def test_refusals_are_answered_over_http(
 ) -> None:
     response = await http.post("/v1/completions", json={**COMPLETION, "temperature": 3})
     assert "0 to 2" in assert_refused(response, 400, "temperature")
-    response = await http.post("/v1/chat/completions", json={**CHAT, "min_p": 0.1})
-    assert "not supported yet" in assert_refused(response, 400, "min_p")
+    response = await http.post("/v1/chat/completions", json={**CHAT, "best_of": 2})
+    assert "not supported" in assert_refused(response, 400, "best_of")
     response = await http.post("/tokenize", json={})
     assert_refused(response, 400, "prompt")
     response = await http.post("/detokenize", json={"tokens": ["a"]})

@@ -9,7 +9,6 @@ import pytest
 
 from gateway.body import parse_json_object
 from gateway.errors import ApiError
-from gateway.fields import CHAT_UNSUPPORTED, COMPLETION_UNSUPPORTED
 from gateway.requests import DetokenizeBody, parse, parse_chat, parse_completion, parse_tokenize
 from tests.gateway.fake_verifier import MODEL
 
@@ -51,7 +50,10 @@ def refusal_of(parser: Any, body: Mapping[str, Any]) -> ApiError:
         ("ignore_eos", "yes", "true or false"),
         ("stream", "yes", "true or false"),
         ("model", 5, "name"),
-        ("user", 5, "a string"),
+        ("truncate_prompt_tokens", -2, "-1 for as many"),
+        ("truncate_prompt_tokens", "3", "an integer"),
+        ("truncation_side", "middle", "'left' or 'right'"),
+        ("stream_interval", 0, "from 1"),
         ("request_id", "two words", "without spaces"),
         ("priority", 2**31, "32-bit"),
         ("cache_salt", "", "1 to"),
@@ -96,6 +98,22 @@ def test_wrong_messages(messages: object, allowed: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("documents", "text", "a list of objects"),
+        ("documents", ["text"], "a list of objects"),
+        ("chat_template", {}, "a Jinja template"),
+        ("chat_template_kwargs", [], "an object"),
+        ("reasoning_effort", "very", "minimal, low, medium, high"),
+    ],
+)
+def test_wrong_values_of_a_chat(field: str, value: object, allowed: str) -> None:
+    error = refusal_of(parse_chat, {**CHAT, field: value})
+    assert error.param == field
+    assert allowed in error.message
+
+
+@pytest.mark.parametrize(
     ("value", "param"),
     [
         ({"num_speculative_tokens": -1}, "num_speculative_tokens"),
@@ -107,51 +125,6 @@ def test_wrong_messages(messages: object, allowed: str) -> None:
 def test_wrong_speculative_decoding(value: dict[str, object], param: str) -> None:
     error = refusal_of(parse_completion, {**COMPLETION, "speculative_decoding": value})
     assert error.param == f"speculative_decoding.{param}"
-
-
-NON_NEUTRAL: dict[str, object] = {
-    "min_p": 0.1,
-    "min_tokens": 3,
-    "presence_penalty": 0.5,
-    "frequency_penalty": -0.5,
-    "repetition_penalty": 1.1,
-    "logit_bias": {"5": 3},
-    "bad_words": ["no"],
-    "allowed_token_ids": [1],
-    "logprobs": 1,
-    "prompt_logprobs": 0,
-    "best_of": 2,
-    "use_beam_search": True,
-    "response_format": {"type": "json_object"},
-    "structured_outputs": {"regex": "a"},
-    "guided_json": {"type": "object"},
-    "spaces_between_special_tokens": False,
-}
-
-
-@pytest.mark.parametrize("field", NON_NEUTRAL)
-def test_fields_not_supported_yet(field: str) -> None:
-    for parser, base in ((parse_completion, COMPLETION), (parse_chat, CHAT)):
-        error = refusal_of(parser, {**base, field: NON_NEUTRAL[field]})
-        assert error.param == field
-        assert "not supported yet" in error.message
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("tools", [{"type": "function", "function": {"name": "f"}}]),
-        ("tool_choice", "required"),
-        ("top_logprobs", 2),
-        ("reasoning_effort", "high"),
-        ("chat_template", "{{ x }}"),
-        ("modalities", ["text", "audio"]),
-    ],
-)
-def test_chat_fields_not_supported_yet(field: str, value: object) -> None:
-    error = refusal_of(parse_chat, {**CHAT, field: value})
-    assert error.param == field
-    assert "not supported yet" in error.message
 
 
 @pytest.mark.parametrize(
@@ -201,23 +174,6 @@ def test_fields_that_contradict_each_other(parser: Any, body: dict[str, Any], pa
     assert refusal_of(parser, body).param == param
 
 
-def test_neutral_values_of_every_unsupported_field_are_accepted() -> None:
-    for parser, base, fields in (
-        (parse_completion, COMPLETION, COMPLETION_UNSUPPORTED),
-        (parse_chat, CHAT, CHAT_UNSUPPORTED),
-    ):
-        for name, values in fields.items():
-            for value in values:
-                parser({**base, name: value})
-
-
-def test_nothing_is_both_supported_and_not() -> None:
-    from gateway.requests import ChatBody, CompletionBody
-
-    assert not CompletionBody.model_fields.keys() & COMPLETION_UNSUPPORTED.keys()
-    assert not ChatBody.model_fields.keys() & CHAT_UNSUPPORTED.keys()
-
-
 def test_unknown_and_harmless_fields_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "gateway.requests")
     parse_chat({**CHAT, "never_heard_of": 1, "parallel_tool_calls": False, "metadata": {"a": "b"}})
@@ -225,7 +181,7 @@ def test_unknown_and_harmless_fields_are_ignored(caplog: pytest.LogCaptureFixtur
 
 
 def test_null_means_the_default() -> None:
-    fields = ["temperature", "top_p", "seed", "stop", "n", "stream", "stream_options", "user"]
+    fields = ["temperature", "top_p", "seed", "stop", "n", "stream", "stream_options"]
     fields += ["stop_token_ids", "ignore_eos", "speculative_decoding", "cache_salt", "echo"]
     parsed = parse_completion(COMPLETION | dict.fromkeys(fields))
     assert parsed.choices_per_prompt == 1

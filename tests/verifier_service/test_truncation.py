@@ -123,9 +123,13 @@ async def test_tokenize_truncates_as_generate_does(socket_dir: Path) -> None:
         first = await client.stub.Tokenize(
             pb.TokenizeRequest(text=PROMPT, truncate_prompt_tokens=2, truncate_right=True)
         )
+        ids = await client.stub.Tokenize(
+            pb.TokenizeRequest(token_ids=pb.TokenIds(ids=[4, 5, 6]), truncate_prompt_tokens=2)
+        )
         fitting = await client.stub.Tokenize(
             pb.TokenizeRequest(text=PROMPT, truncate_prompt_tokens=-1, reserved_tokens=509)
         )
     assert list(short.token_ids) == encode(PROMPT)[-2:]
     assert list(first.token_ids) == encode(PROMPT)[:2]
+    assert list(ids.token_ids) == [5, 6]
     assert list(fitting.token_ids) == encode(PROMPT)[-3:]
