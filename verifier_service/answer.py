@@ -20,12 +20,15 @@ from speculation.v1 import types_pb2, verifier_pb2
 from outrider.acceptance import Round
 from verifier_service.accounting import OUTCOME_ERROR, Account
 from verifier_service.detokenizer import Detokenizer
-from verifier_service.messages import FinishReason, Output
+from verifier_service.logprob_messages import LogprobMessages
+from verifier_service.messages import FinishReason, Output, TokenLogprob
 from verifier_service.request_error import RequestError, shorten
 from verifier_service.stops import StopMatcher
 
 # Keeps one message far below the 4 MiB that gRPC clients take by default.
 MAX_TOKENS_PER_DELTA = 4096
+# What a log-probability counts for there, in tokens: about 25 bytes.
+_PER_LOGPROB = 1 / 16
 
 _REASONS = {
     FinishReason.STOP: types_pb2.FINISH_REASON_STOP,
@@ -50,13 +53,20 @@ class _Chunk:
     text: str
     token_ids: Sequence[int]
     round: Round | None
+    logprobs: Sequence[TokenLogprob] = ()
+
+    @property
+    def size(self) -> float:
+        """Its part of a message, in tokens."""
+        told = sum(len(entry.top) + 1 for entry in self.logprobs)
+        return len(self.token_ids) + told * _PER_LOGPROB
 
 
 class Answer:
     """Outputs in, messages out.
 
-    `detokenizer` None where neither text nor stop strings are wanted; `abort` stops the core's
-    work on this request and is called at most once.
+    `detokenizer` None where neither text nor stop strings are wanted, `logprobs` None where no
+    log-probabilities are; `abort` stops the core's work on this request and is called at most once.
     """
 
     def __init__(
@@ -67,6 +77,7 @@ class Answer:
         detokenizer: Detokenizer | None,
         matcher: StopMatcher | None,
         abort: Callable[[], None],
+        logprobs: LogprobMessages | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         if matcher is not None and detokenizer is None:
@@ -76,6 +87,7 @@ class Answer:
         self._detokenizer = detokenizer
         self._matcher = matcher
         self._abort = abort
+        self._logprobs = logprobs
         self._now_ns = now_ns
         self._submitted_ns = now_ns()
         self._first_token_ns = 0
@@ -107,6 +119,10 @@ class Answer:
                 )
             )
             return
+        if self._logprobs is not None:
+            self._logprobs.take(output)
+            if not output.token_ids and output.finish_reason is None:
+                return
         if not self._started:
             self._started = True
             self._cached_prompt_tokens = output.cached_prompt_tokens
@@ -124,7 +140,7 @@ class Answer:
             text += rest
         if text or token_ids:
             shown = text if self._options.show_text else ""
-            self._pending.append(_Chunk(shown, token_ids, round_))
+            self._pending.append(_Chunk(shown, token_ids, round_, output.logprobs[:kept]))
         if stop is not None:
             self._finish(FinishReason.STOP, stop_string=stop)
             if output.finish_reason is None:
@@ -241,25 +257,37 @@ class Answer:
         )
 
     def _started_message(self) -> verifier_pb2.Started:
-        return verifier_pb2.Started(
+        started = verifier_pb2.Started(
             request_id=self._options.request_id,
             prompt_tokens=self._account.prompt_tokens,
             cached_prompt_tokens=self._cached_prompt_tokens,
             seed=self._options.seed,
         )
+        if self._logprobs is not None:
+            self._logprobs.begin(started)
+        return started
 
     def _next_delta(self) -> verifier_pb2.Delta:
         """The oldest pending chunks as one message."""
         texts: list[str] = []
         token_ids: list[int] = []
         rounds: list[verifier_pb2.Round] = []
-        while self._pending and len(token_ids) < MAX_TOKENS_PER_DELTA:
+        logprobs: list[TokenLogprob] = []
+        size = 0.0
+        while self._pending and size < MAX_TOKENS_PER_DELTA:
             chunk = self._pending.popleft()
+            size += chunk.size
+            logprobs.extend(chunk.logprobs)
             texts.append(chunk.text)
             token_ids.extend(chunk.token_ids)
             if chunk.round is not None and self._options.include_rounds:
                 rounds.append(_round_message(chunk.round))
-        return verifier_pb2.Delta(text="".join(texts), token_ids=token_ids, rounds=rounds)
+        return verifier_pb2.Delta(
+            text="".join(texts),
+            token_ids=token_ids,
+            rounds=rounds,
+            logprobs=self._logprobs.messages(logprobs) if self._logprobs is not None else (),
+        )
 
 
 def _round_message(round_: Round) -> verifier_pb2.Round:

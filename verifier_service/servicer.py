@@ -24,6 +24,7 @@ from verifier_service.backend import Backend
 from verifier_service.core import QueueFullError
 from verifier_service.handover import Handover
 from verifier_service.lifecycle import Lifecycle
+from verifier_service.logprob_messages import LogprobMessages
 from verifier_service.messages import RejectionRule, Request
 from verifier_service.prompts import Prompts
 from verifier_service.request_error import RequestError, shorten
@@ -75,6 +76,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             eos_token_ids=model.eos_token_ids,
             num_speculative_tokens=self._settings.num_speculative_tokens,
             defaults=backend.defaults,
+            max_logprobs=self._settings.max_logprobs,
         )
         self._prompts = Prompts(
             backend.text,
@@ -170,6 +172,9 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             if checked.stop
             else None,
             abort=partial(backend.core.abort, request.request_id),
+            logprobs=LogprobMessages(request.sampling, request.prompt_ids, backend.text.token_bytes)
+            if request.sampling.logprobs >= 0 or request.sampling.prompt_logprobs >= 0
+            else None,
         )
         try:
             backend.core.submit(request, self._handover.sink(answer))

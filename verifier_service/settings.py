@@ -20,6 +20,7 @@ class VerifierSettings:
     `enable_prefix_caching` lets a prompt take over the cached keys of an equal beginning.
     `prefill_stall_ms` is how much longer prefill may make a step while others decode: more only
     where decoding alone takes longer.
+    `max_logprobs` is how many top log-probabilities a request may ask for, -1 for any number.
     `adaptive` lets the controller verify fewer drafts than were offered; without it every
     offered draft is verified.
     """
@@ -37,6 +38,7 @@ class VerifierSettings:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     max_waiting_requests: int = 4096
+    max_logprobs: int = 20
     enable_prefix_caching: bool = True
     prefill_stall_ms: float = 100.0
     kv_cache_bytes: int | None = None

@@ -18,6 +18,7 @@ from outrider.vocabulary import fingerprint
 from verifier_service.chat import render_chat
 from verifier_service.detokenizer import Detokenizer, detokenizer_factory
 from verifier_service.request_error import CONTEXT_LENGTH_EXCEEDED, RequestError, shorten
+from verifier_service.token_pieces import token_bytes
 from verifier_service.truncation import Truncation
 
 # A normalizer may shorten text (Hangul composes three characters into one), so a prompt is called
@@ -31,6 +32,7 @@ class Text:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._make_detokenizer = detokenizer_factory(tokenizer)
+        self._token_bytes = token_bytes(tokenizer)
         vocabulary = tokenizer.get_vocab()
         self.fingerprint: str = fingerprint(vocabulary)
         self.eos_token_id: int | None = tokenizer.eos_token_id
@@ -102,6 +104,10 @@ class Text:
         """The vocabulary's own spelling of each id (`Ġthe`); empty for ids without one."""
         tokens = self._tokenizer.convert_ids_to_tokens(list(token_ids))
         return [token or "" for token in tokens]
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """UTF-8 of one id alone; part of a character for an id that is part of one."""
+        return self._token_bytes[token_id]
 
     def detokenizer(self, *, skip_special_tokens: bool) -> Detokenizer:
         """A fresh incremental detokenizer for one answer."""

@@ -34,13 +34,15 @@ _NOT_SUPPORTED_WITH_NEUTRAL: tuple[tuple[str, float], ...] = (
     ("frequency_penalty", 0.0),
     ("repetition_penalty", 1.0),
 )
-_NOT_SUPPORTED_AT_ALL = ("logprobs", "prompt_logprobs")
 _NOT_SUPPORTED_COLLECTIONS = ("logit_bias", "bad_words", "allowed_token_ids")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What requests are checked against; `num_speculative_tokens` is the ceiling K."""
+    """What requests are checked against; `num_speculative_tokens` is the ceiling K.
+
+    `max_logprobs` is how many top log-probabilities a request may ask for, -1 for any number.
+    """
 
     served_model_name: str
     vocab_size: int
@@ -48,6 +50,7 @@ class Limits:
     eos_token_ids: tuple[int, ...]
     num_speculative_tokens: int
     defaults: SamplingDefaults
+    max_logprobs: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class Parameters:
     proposer: str
     priority: int
     cache_salt: str
+    logprobs: int
+    prompt_logprobs: int
 
 
 def parameters(
@@ -105,6 +110,8 @@ def parameters(
         proposer=_proposer(request.speculation, proposers),
         priority=request.priority,
         cache_salt=_name("cache_salt", request.cache_salt),
+        logprobs=_logprobs("logprobs", sampling, limits),
+        prompt_logprobs=_logprobs("prompt_logprobs", sampling, limits),
     )
 
 
@@ -131,6 +138,8 @@ def complete(
             seed=checked.seed,
             max_tokens=_fit(checked.max_tokens, len(prompt_ids), limits, prompt_field),
             stop_token_ids=checked.stop_token_ids,
+            logprobs=checked.logprobs,
+            prompt_logprobs=checked.prompt_logprobs,
         ),
         num_speculative_tokens=checked.num_speculative_tokens,
         proposer=checked.proposer,
@@ -183,9 +192,6 @@ def _refuse_unsupported(sampling: verifier_pb2.SamplingParams) -> None:
                 _shown(getattr(sampling, name)),
                 f"it is not supported yet; leave it out or send {neutral:g}",
             )
-    for name in _NOT_SUPPORTED_AT_ALL:
-        if sampling.HasField(name):
-            raise _refused(name, getattr(sampling, name), "it is not supported yet; leave it out")
     for name in _NOT_SUPPORTED_COLLECTIONS:
         if len(getattr(sampling, name)):
             raise _refused(
@@ -214,6 +220,25 @@ def _top_k(sampling: verifier_pb2.SamplingParams, limits: Limits) -> int:
     if value < -1:
         raise _refused("top_k", value, "it must be at least 1, or 0 or -1 for no limit")
     return 0 if value >= limits.vocab_size else max(value, 0)
+
+
+def _logprobs(name: str, sampling: verifier_pb2.SamplingParams, limits: Limits) -> int:
+    """Top tokens told at each position; -1 where the field is unset and none are."""
+    if not sampling.HasField(name):
+        return -1
+    value = int(getattr(sampling, name))
+    most = limits.max_logprobs if limits.max_logprobs >= 0 else limits.vocab_size
+    wanted = limits.vocab_size if value == -1 else value
+    if value < -1 or wanted > most:
+        whole = f" (the whole vocabulary of {wanted})" if value == -1 else ""
+        raise _refused(
+            name,
+            f"{value}{whole}",
+            f"it must be from 0 to {most}, this verifier's max_logprobs"
+            if most < limits.vocab_size
+            else f"it must be from 0 to {most}, or -1 for the whole vocabulary",
+        )
+    return wanted
 
 
 def _stop(sampling: verifier_pb2.SamplingParams) -> tuple[str, ...]:

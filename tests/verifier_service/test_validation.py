@@ -202,8 +202,6 @@ def test_what_is_not_supported_is_refused_unless_neutral(
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("logprobs", 0),
-        ("prompt_logprobs", 5),
         ("logit_bias", {3: 1.0}),
         ("bad_words", ["x"]),
         ("allowed_token_ids", [1]),
@@ -220,10 +218,11 @@ def test_every_sampling_field_is_either_used_or_refused() -> None:
     used = {
         "temperature", "top_p", "top_k", "seed", "max_tokens", "stop", "stop_token_ids",
         "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
+        "logprobs", "prompt_logprobs",
     }  # fmt: skip
     refused_ones = {
         "min_tokens", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
-        "logit_bias", "bad_words", "allowed_token_ids", "logprobs", "prompt_logprobs",
+        "logit_bias", "bad_words", "allowed_token_ids",
     }  # fmt: skip
     assert {f.name for f in pb.SamplingParams.DESCRIPTOR.fields} == used | refused_ones
 
