@@ -1,8 +1,9 @@
-"""Top-k and top-p as a threshold on each row's logits.
+"""Min-p, top-k and top-p as a threshold on each row's logits.
 
-Defined by values, not by ranks, so that nothing depends on a sort's order: top-k keeps every
-token whose logit is at least the k-th largest; top-p then keeps every token for which strictly
-more likely tokens hold less than mass p of what is left. Tied tokens stay or go together.
+Defined by values, not by ranks, so that nothing depends on a sort's order: min-p keeps every token
+that is at least min_p times as likely as the most likely one; top-k keeps every token whose logit
+is at least the k-th largest; top-p then keeps every token for which strictly more likely tokens
+hold less than mass p of what is left. Tied tokens stay or go together.
 
 On the CPU each row is cut by itself with numpy, looking only at tokens that can matter. On
 other devices one sort of all rows keeps shapes fixed and the host out of it.
@@ -21,39 +22,44 @@ FloatRow = npt.NDArray[np.floating]
 _GROUP = 64
 
 
-def filter_logits(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """Mask to -inf what top-k and then top-p leave out; a new tensor.
+def filter_logits(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Mask to -inf what min-p, top-k and then top-p leave out; a new tensor.
 
     logits [R, V] float; top_k [R] int64, 0 for no limit; top_p [R] float32 in (0, 1], 1 for no
-    limit. The most likely token always stays.
+    limit; min_p [R] float32 in [0, 1], 0 for no limit. The most likely token always stays.
     """
     if logits.device.type == "cpu":
-        return _filter_one_by_one(logits, top_k, top_p)
-    threshold = thresholds_by_sort(logits, top_k, top_p)
+        return _filter_one_by_one(logits, top_k, top_p, min_p)
+    threshold = thresholds_by_sort(logits, top_k, top_p, min_p)
     return logits.masked_fill(logits < threshold.unsqueeze(-1), -torch.inf)
 
 
-def thresholds_by_sort(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+def thresholds_by_sort(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
     """The lowest logit that stays in each row, [R], by one sort; -inf where all stay."""
     vocab = logits.shape[-1]
     ordered = logits.sort(dim=-1, descending=True).values
     rank = torch.where(top_k > 0, top_k, vocab).clamp(max=vocab) - 1
-    kth = ordered.gather(1, rank.unsqueeze(1))
-    mass = ordered.masked_fill(ordered < kth, -torch.inf).to(torch.float64).softmax(dim=-1)
+    floor = ordered[:, :1] + min_p.to(torch.float64).log().to(ordered.dtype).unsqueeze(-1)
+    least = torch.maximum(ordered.gather(1, rank.unsqueeze(1)), floor)
+    mass = ordered.masked_fill(ordered < least, -torch.inf).to(torch.float64).softmax(dim=-1)
     above = mass.cumsum(dim=-1) - mass
     kept = (above < top_p.unsqueeze(-1)).sum(dim=-1, keepdim=True).clamp(min=1)
     pth = ordered.gather(1, kept - 1)
-    threshold = torch.where(top_p.unsqueeze(-1) < 1.0, torch.maximum(kth, pth), kth).squeeze(1)
-    unlimited = ((top_k <= 0) | (top_k >= vocab)) & (top_p >= 1.0)
+    limited = top_p.unsqueeze(-1) < 1.0
+    threshold = torch.where(limited, torch.maximum(least, pth), least).squeeze(1)
+    unlimited = ((top_k <= 0) | (top_k >= vocab)) & (top_p >= 1.0) & (min_p <= 0.0)
     return torch.where(unlimited, -torch.inf, threshold)
 
 
-def _filter_one_by_one(logits: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+def _filter_one_by_one(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
     rows = logits.numpy()
     filtered = np.full_like(rows, -np.inf)
-    for i, (k, p) in enumerate(zip(top_k.tolist(), top_p.tolist(), strict=True)):
+    limits = zip(top_k.tolist(), top_p.tolist(), min_p.tolist(), strict=True)
+    for i, (k, p, least) in enumerate(limits):
         row = rows[i]
         left = _at_least_kth(row, k) if 0 < k < row.size else row
+        if least > 0.0:
+            left = _where(left, left >= left.max() + row.dtype.type(np.log(least)))
         if p < 1.0:
             kept = np.flatnonzero(row >= _top_p_threshold(left, p))
         elif left is not row:

@@ -31,13 +31,14 @@ class RowSampling:
     """Sampling of each row, tensors on the engine's device.
 
     `temperature` [R] float32, exactly 0 for greedy rows; `top_k` [R] int64, 0 for no limit;
-    `top_p` [R] float32, 1 for no limit; `seed` [R] int64; `position` [R] int64, the absolute
-    index (prompt and output) of the token that the row chooses.
+    `top_p` [R] float32, 1 for no limit; `min_p` [R] float32, 0 for no limit; `seed` [R] int64;
+    `position` [R] int64, the absolute index (prompt and output) of the token that the row chooses.
     """
 
     temperature: Tensor
     top_k: Tensor
     top_p: Tensor
+    min_p: Tensor
     seed: Tensor
     position: Tensor
 
@@ -47,6 +48,7 @@ class RowSampling:
             self.temperature[rows],
             self.top_k[rows],
             self.top_p[rows],
+            self.min_p[rows],
             self.seed[rows],
             self.position[rows],
         )
@@ -64,11 +66,12 @@ class SamplingFlags:
     any_tempered: bool = True
     any_top_k: bool = True
     any_top_p: bool = True
+    any_min_p: bool = True
 
     @classmethod
     def of(cls, samplings: Iterable[Sampling]) -> SamplingFlags:
         """The flags of a batch of requests."""
-        greedy = random = tempered = top_k = top_p = False
+        greedy = random = tempered = top_k = top_p = min_p = False
         for sampling in samplings:
             if is_greedy(sampling):
                 greedy = True
@@ -77,7 +80,8 @@ class SamplingFlags:
             tempered |= sampling.temperature != 1.0
             top_k |= sampling.top_k > 0
             top_p |= sampling.top_p < 1.0
-        return cls(greedy, random, tempered, top_k, top_p)
+            min_p |= sampling.min_p > 0.0
+        return cls(greedy, random, tempered, top_k, top_p, min_p)
 
 
 def pack_rows(
@@ -96,6 +100,7 @@ def pack_rows(
     temperature = [0.0] * total
     top_k = [0] * total
     top_p = [1.0] * total
+    min_p = [0.0] * total
     seed = [0] * total
     position = [0] * total
     row = 0
@@ -105,6 +110,7 @@ def pack_rows(
             temperature[row:end] = [sampling.temperature] * count
             top_k[row:end] = [sampling.top_k] * count
             top_p[row:end] = [sampling.top_p] * count
+            min_p[row:end] = [sampling.min_p] * count
             seed[row:end] = [sampling.seed] * count
         position[row:end] = range(first, first + count)
         row = end
@@ -112,6 +118,7 @@ def pack_rows(
         torch.tensor(temperature, dtype=torch.float32).to(device, non_blocking=True),
         torch.tensor(top_k, dtype=torch.int64).to(device, non_blocking=True),
         torch.tensor(top_p, dtype=torch.float32).to(device, non_blocking=True),
+        torch.tensor(min_p, dtype=torch.float32).to(device, non_blocking=True),
         torch.tensor(seed, dtype=torch.int64).to(device, non_blocking=True),
         torch.tensor(position, dtype=torch.int64).to(device, non_blocking=True),
     )
@@ -120,9 +127,10 @@ def pack_rows(
 def process_logits(logits: Tensor, rows: RowSampling, flags: SamplingFlags) -> Tensor:
     """The logits [R, V] of the target's processed distribution, float32.
 
-    Temperature, then top-k, then top-p, as vLLM orders them; filtered tokens become -inf.
-    Greedy rows keep their values. `logits` is not written to; the result may be the same tensor
-    when nothing was to be done. float64 logits stay float64 (for tests that enumerate).
+    Temperature, then min-p, top-k and top-p, as vLLM orders them; filtered tokens become -inf.
+    What else a request asks for (`logit_edits`) is in `logits` already. Greedy rows keep their
+    values. `logits` is not written to; the result may be the same tensor when nothing was to be
+    done. float64 logits stay float64 (for tests that enumerate).
     """
     processed = logits if logits.dtype == torch.float64 else logits.to(torch.float32)
     if not flags.any_random:
@@ -131,9 +139,9 @@ def process_logits(logits: Tensor, rows: RowSampling, flags: SamplingFlags) -> T
     if flags.any_tempered:
         divisor = torch.where(random, rows.temperature, 1.0).to(processed.dtype)
         processed = processed / divisor.unsqueeze(-1)
-    if flags.any_top_k or flags.any_top_p:
-        top_k = torch.where(random, rows.top_k, 0)
-        processed = filter_logits(processed, top_k, torch.where(random, rows.top_p, 1.0))
+    if flags.any_top_k or flags.any_top_p or flags.any_min_p:
+        # Rows that `pack_rows` packed as greedy have no limits.
+        processed = filter_logits(processed, rows.top_k, rows.top_p, rows.min_p)
     return processed
 
 

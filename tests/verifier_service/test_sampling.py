@@ -172,13 +172,15 @@ def test_masked_tokens_are_never_chosen() -> None:
     [
         (
             Sampling(temperature=0, top_k=3, top_p=0.5),
-            SamplingFlags(True, False, False, False, False),
+            SamplingFlags(True, False, False, False, False, False),
         ),
-        (Sampling(), SamplingFlags(False, True, False, False, False)),
-        (Sampling(temperature=0.5), SamplingFlags(False, True, True, False, False)),
-        (Sampling(top_k=5), SamplingFlags(False, True, False, True, False)),
-        (Sampling(top_p=0.5), SamplingFlags(False, True, False, False, True)),
-        (Sampling(top_k=1, top_p=0.5), SamplingFlags(True, False, False, False, False)),
+        (Sampling(), SamplingFlags(False, True, False, False, False, False)),
+        (Sampling(temperature=0.5), SamplingFlags(False, True, True, False, False, False)),
+        (Sampling(top_k=5), SamplingFlags(False, True, False, True, False, False)),
+        (Sampling(top_p=0.5), SamplingFlags(False, True, False, False, True, False)),
+        (Sampling(min_p=0.1), SamplingFlags(False, True, False, False, False, True)),
+        (Sampling(temperature=0, min_p=0.1), SamplingFlags(True, *[False] * 5)),
+        (Sampling(top_k=1, top_p=0.5), SamplingFlags(True, False, False, False, False, False)),
     ],
 )
 def test_flags_say_what_a_batch_contains(sampling: Sampling, flags: SamplingFlags) -> None:

@@ -166,7 +166,7 @@ def test_coupled_tokens_are_the_rows_own_choices() -> None:
 def test_nothing_is_read_back_to_the_host(rule: RejectionRule, with_q: bool) -> None:
     """On tensors without values, any host read or shape that depends on values raises."""
     drafts = [[1, 2, 3], [4], []]
-    samplings = [Sampling(temperature=0.7, top_k=5, top_p=0.9), GREEDY, Sampling()]
+    samplings = [Sampling(temperature=0.7, top_k=5, top_p=0.9, min_p=0.1), GREEDY, Sampling()]
     row = SparseRow((1, 2, 3), (TOTAL_MASS - 2, 1, 1))
     q = pack_q(drafts, [[row] * 3, None, None], 3, "meta") if with_q else None
     here, _ = batch(flat(7), samplings, drafts)
@@ -174,6 +174,7 @@ def test_nothing_is_read_back_to_the_host(rule: RejectionRule, with_q: bool) -> 
         here.rows.temperature.to("meta"),
         here.rows.top_k.to("meta"),
         here.rows.top_p.to("meta"),
+        here.rows.min_p.to("meta"),
         here.rows.seed.to("meta"),
         here.rows.position.to("meta"),
     )
