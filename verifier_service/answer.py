@@ -119,6 +119,9 @@ class Answer:
                 )
             )
             return
+        if output.refusal:
+            self.fail(RequestError(output.refusal))
+            return
         if self._logprobs is not None:
             self._logprobs.take(output)
             if not output.token_ids and output.finish_reason is None:

@@ -202,6 +202,10 @@ class Scheduler:
             sequence = part.sequence
             if not sequence.blocks:
                 continue
+            if verdict is not None and verdict.refusal:
+                self._end(sequence, finished=False)
+                outputs.append((sequence.sink, Output(refusal=verdict.refusal)))
+                continue
             told: tuple[TokenLogprob, ...] = ()
             if verdict is not None:
                 told = sequence.tell_prompt(part.chunk.start, verdict.prompt_logprobs)
