@@ -19,7 +19,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 TORCH := $(shell sed -n 's/^    "\(torch==[^"]*\)",/\1/p' pyproject.toml)
 PROTOS := $(wildcard protos/speculation/v1/*.proto)
 
-.PHONY: serve install dev test lint format exactness bench protos clean
+.PHONY: serve install dev test lint format exactness bench protos docs clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.installed
@@ -55,6 +55,10 @@ bench: $(VENV)/.installed-dev
 protos: $(VENV)/.installed-dev
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=protos --pyi_out=protos \
 	  --grpc_python_out=protos $(PROTOS)
+
+# Pages that are made of code.
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m gateway.field_page docs/request-fields.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
