@@ -56,12 +56,15 @@ def check_hello(hello: proposer_pb2.Hello, own: proposer_pb2.Capabilities) -> No
         )
     if not hello.verifier_instance_id:
         raise HelloRefusedError("verifier_instance_id is empty: a verifier must name itself")
-    if own.vocabulary_fingerprint not in ("", hello.vocabulary_fingerprint):
-        raise HelloRefusedError(
-            f"vocabulary_fingerprint {hello.vocabulary_fingerprint!r}: this proposer drafts in "
-            f"{own.vocabulary_fingerprint!r}; both sides must use one tokenizer"
-        )
-    if own.vocabulary_size not in (0, hello.vocabulary_size):
+    # Equal tokenizers are often padded to different sizes: a fingerprint, where there is one,
+    # decides alone. The verifier drops ids of a padding that it does not have.
+    if own.vocabulary_fingerprint:
+        if own.vocabulary_fingerprint != hello.vocabulary_fingerprint:
+            raise HelloRefusedError(
+                f"vocabulary_fingerprint {hello.vocabulary_fingerprint!r}: this proposer drafts in "
+                f"{own.vocabulary_fingerprint!r}; both sides must use one tokenizer"
+            )
+    elif own.vocabulary_size not in (0, hello.vocabulary_size):
         raise HelloRefusedError(
             f"vocabulary_size {hello.vocabulary_size}: this proposer's is {own.vocabulary_size}"
         )

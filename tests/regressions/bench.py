@@ -40,12 +40,18 @@ class Bench:
     budget: int = 256
     adaptive: bool = False
     rule: RejectionRule = RejectionRule.COUPLED
+    # Whether the engine wants a sequence's blocks side by side, as a CPU does.
+    neighbours: bool = False
     toy: Toy = field(default_factory=Toy.target)
 
     def __post_init__(self) -> None:
         self.outputs: dict[str, list[Output]] = {}
         self.engine = ToyEngine(
-            self.toy, num_blocks=self.num_blocks, block_size=self.block_size, rule=self.rule
+            self.toy,
+            num_blocks=self.num_blocks,
+            block_size=self.block_size,
+            rule=self.rule,
+            neighbours=self.neighbours,
         )
         self.controller = Controller(
             self.k, CostTable.from_profile({1: 0.01, 33: 0.011}), adaptive=self.adaptive
@@ -76,6 +82,7 @@ class Bench:
 
     def verify(self, planned: list[Planned]) -> None:
         """The second half: run the engine, commit, hand out."""
+        self.engine.copy_blocks(self.scheduler.take_copies())
         if not planned:
             return
         verdicts = self.engine.run([part.chunk for part in planned])
@@ -84,6 +91,11 @@ class Bench:
 
     def step(self) -> None:
         self.verify(self.ask())
+
+    def begin(self) -> None:
+        """Step until every request has its first token."""
+        while not all(self.outputs.values()):
+            self.step()
 
     def finish(self, limit: int = 4000) -> None:
         """Step until nothing is left, then tell the proposers what closed."""

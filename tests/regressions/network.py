@@ -6,7 +6,7 @@ What travels are the bytes of the protocol; the far end is a real session around
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from speculation.v1 import proposer_pb2
 
@@ -25,9 +25,19 @@ DEADLINE_S = 0.010
 
 
 class ProposerServer:
-    """A process that serves `method`; one stream at a time. A `PeerFactory`."""
+    """A process that serves `method`; one stream at a time. A `PeerFactory`.
 
-    def __init__(self, method: Proposer, *, name: str = "ngram", **limits: object) -> None:
+    Servers that share a method share `numbers`, the names of sequences there.
+    """
+
+    def __init__(
+        self,
+        method: Proposer,
+        *,
+        name: str = "ngram",
+        numbers: Iterator[int] | None = None,
+        **limits: object,
+    ) -> None:
         fields: dict[str, object] = {
             "max_sequences": 64,
             "max_draft_tokens": 16,
@@ -39,7 +49,7 @@ class ProposerServer:
         self.method = method
         self.steps: list[proposer_pb2.Step] = []
         self.session: Session | None = None
-        self._numbers = sequence_numbers()
+        self._numbers = numbers or sequence_numbers()
 
     def __call__(self, reply: Callable[[bytes], None], end: Callable[[str, str], None]) -> Peer:
         self._reply = reply

@@ -388,10 +388,9 @@ def test_vllm_40756_preemption_in_mid_draft(sampling: Sampling) -> None:
     bench.finish()
     for name in "abc":
         assert bench.tokens(name) == plain([1, 2, 1, 2], sampling)
-    resumed = [c for c in bench.chunks if c.start == 0 and len(c.ids) > 4]
-    assert resumed, "nothing was preempted: the test does not test"
-    last = max(i for i, c in enumerate(bench.chunks) if c.start == 0 and len(c.ids) > 4)
-    assert any(c.drafts for c in bench.chunks[last:])
+    assert bench.scheduler.num_preemptions > 0, "the test does not test"
+    assert any(chunk.drafts for chunk in bench.chunks)
+    assert all(bench.acceptance(name).num_spec_steps > 2 for name in "abc")
     state = wire.state()
     assert (state.faults, state.dropped) == (0, {})
     assert bench.scheduler.num_free_blocks == 6
