@@ -42,8 +42,8 @@ _TAIL = """
 `tokens` and `model` and answers with `prompt`, special tokens included.
 
 There is no `/tokenizer_info`: vLLM has it behind a switch, and it would show the model's files to
-every client. Other vLLM routes (embeddings, scoring, audio, `/v1/responses`, `/v1/messages`, adapters,
-development routes) do not exist; they answer 404.
+every client. Other vLLM routes (embeddings, scoring, audio, `/v1/responses`, `/v1/messages`,
+adapters, development routes) do not exist; they answer 404.
 """
 
 
