@@ -32,7 +32,7 @@ class BlockTables:
         self._pool = BlockPool(
             cache.num_blocks,
             neighbours=cache.neighbours,
-            on_evict=self._prefixes.forget if self._prefixes else None,
+            on_evict=None if self._prefixes is None else self._prefixes.forget,
         )
         self._copies: list[tuple[int, int]] = []
         self.queried_tokens = 0

@@ -25,9 +25,6 @@ class PrefixCache:
         self._block_of: dict[bytes, int] = {}
         self._name_of: dict[int, bytes] = {}
 
-    def __len__(self) -> int:
-        return len(self._block_of)
-
     def extend_names(self, names: list[bytes], ids: Sequence[int], salt: str, count: int) -> None:
         """Name a sequence's first `count` blocks; `names` holds those that are named already.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,91 +11,17 @@ from hypothesis import strategies as st
 
 from outrider.acceptance import Acceptance
 from tests.toy import Toy
-from tests.toy_engine import Guess, ToyEngine, ToySource, oracle, random_guess
-from verifier_service.controller import Controller
+from tests.toy_engine import ToySource, oracle
+from tests.verifier_service.scheduler_bench import Bench, plain, sampling
 from verifier_service.core import QueueFullError
-from verifier_service.costs import CostTable
 from verifier_service.messages import (
     DraftBlock,
     FinishReason,
-    NoDrafts,
-    Output,
     RejectionRule,
     Request,
     Sampling,
 )
-from verifier_service.scheduler import Scheduler, StepTimes
-
-
-@dataclass
-class Bench:
-    """An engine, a scheduler and a source, stepped by hand."""
-
-    guess: Guess | None = random_guess
-    k: int = 4
-    num_blocks: int = 64
-    block_size: int = 4
-    max_num_seqs: int = 8
-    budget: int = 64
-    max_waiting: int = 100
-    adaptive: bool = False
-    rule: RejectionRule = RejectionRule.COUPLED
-    outputs: dict[str, list[Output]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.engine = ToyEngine(
-            num_blocks=self.num_blocks, block_size=self.block_size, rule=self.rule
-        )
-        self.source = ToySource(self.guess) if self.guess else NoDrafts()
-        costs = CostTable.from_profile({1: 0.01, 33: 0.011})
-        self.controller = Controller(self.k, costs, adaptive=self.adaptive)
-        self.scheduler = Scheduler(
-            self.engine.cache,
-            self.controller,
-            num_speculative_tokens=self.k,
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.budget,
-            max_waiting=self.max_waiting,
-        )
-
-    def add(self, name: str, prompt: Seq[int], sampling: Sampling, k: int | None = None) -> None:
-        self.outputs[name] = []
-        request = Request(name, list(prompt), sampling, num_speculative_tokens=k)
-        self.scheduler.add(request, self.outputs[name].append)
-
-    def step(self) -> None:
-        self.scheduler.admit()
-        views, closed = self.scheduler.views()
-        self.source.send(views, closed)
-        planned = self.scheduler.plan(self.source.collect())
-        if planned:
-            verdicts = self.engine.run([part.chunk for part in planned])
-            for sink, output in self.scheduler.apply(planned, verdicts, StepTimes(1, 2)):
-                sink(output)
-
-    def finish(self, limit: int = 2000) -> None:
-        for _ in range(limit):
-            if not self.scheduler.has_work:
-                views, closed = self.scheduler.views()
-                self.source.send(views, closed)
-                return
-            self.step()
-        raise AssertionError("the scheduler made no progress")
-
-    def tokens(self, name: str) -> list[int]:
-        return [token for output in self.outputs[name] for token in output.token_ids]
-
-
-def plain(prompt: Seq[int], sampling: Sampling) -> list[int]:
-    bench = Bench(guess=None, k=0)
-    bench.add("plain", prompt, sampling)
-    bench.finish()
-    return bench.tokens("plain")
-
-
-def sampling(**changes: object) -> Sampling:
-    base = Sampling(temperature=1.0, seed=5, max_tokens=20)
-    return replace(base, **changes)  # type: ignore[arg-type]
+from verifier_service.scheduler import StepTimes
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
