@@ -78,11 +78,6 @@ def load_backend(settings: VerifierSettings, instance_id: str) -> Backend:
     folder = Path(settings.model)
     with _stage("config"):
         facts = read_target_facts(folder, settings.max_model_len)
-    if facts.defaults.ignored:
-        logger.warning(
-            "generation config settings are not supported yet and not followed: %s",
-            " ".join(facts.defaults.ignored),
-        )
     with _stage("tokenizer"):
         text = Text.load(folder)
     proposers: ProposerStates = NoProposers()

@@ -16,23 +16,20 @@ from transformers import AutoConfig
 from outrider.errors import InputError
 from verifier_service.request_error import shorten
 
-# Sampling that a generation config may ask for and this version cannot do, with what means "off".
-_NOT_SUPPORTED = {"repetition_penalty": 1.0, "min_p": 0.0}
-
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
     """What unset fields of a request mean: the generation config, else the neutral value.
 
-    `max_tokens` None means the rest of the context. `ignored` are the generation config's
-    settings that this version cannot follow, as `name=value`.
+    `max_tokens` None means the rest of the context.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
     max_tokens: int | None = None
-    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +115,14 @@ def _defaults(generation: dict[str, Any], folder: Path) -> SamplingDefaults:
         # A client's fields are float32: an unset field and the same value sent are one number.
         return float(struct.unpack("f", struct.pack("f", value))[0])
 
-    ignored = tuple(
-        f"{name}={generation[name]}"
-        for name, neutral in _NOT_SUPPORTED.items()
-        if generation.get(name) not in (None, neutral)
-    )
     max_tokens = int(number("max_new_tokens", 1, 2**31 - 1, 0))
     return SamplingDefaults(
         temperature=number("temperature", 0.0, 2.0, 1.0),
         top_p=number("top_p", 1e-6, 1.0, 1.0),
         top_k=max(0, int(number("top_k", -1, 2**31 - 1, 0))),
+        min_p=number("min_p", 0.0, 1.0, 0.0),
+        repetition_penalty=number("repetition_penalty", 1e-6, 1e6, 1.0),
         max_tokens=max_tokens or None,
-        ignored=ignored,
     )
 
 

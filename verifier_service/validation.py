@@ -10,13 +10,19 @@ import secrets
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 from speculation.v1 import verifier_pb2
 
+from verifier_service.field_checks import check_token_ids, optional, refused, shown
 from verifier_service.messages import Request, Sampling
 from verifier_service.request_error import CONTEXT_LENGTH_EXCEEDED, RequestError, shorten
+from verifier_service.sampling_rules import (
+    SamplingRules,
+    check_min_tokens,
+    check_something_is_allowed,
+    sampling_rules,
+)
 from verifier_service.target_facts import SamplingDefaults
 
 MAX_STOP_STRINGS = 16
@@ -26,15 +32,6 @@ MAX_NAME_CHARACTERS = 256
 GREEDY_BELOW = 1e-5
 # JSON readers keep integers exactly to this width; a drawn seed should survive them.
 _SEED_BITS = 53
-
-_NOT_SUPPORTED_WITH_NEUTRAL: tuple[tuple[str, float], ...] = (
-    ("min_tokens", 0),
-    ("min_p", 0.0),
-    ("presence_penalty", 0.0),
-    ("frequency_penalty", 0.0),
-    ("repetition_penalty", 1.0),
-)
-_NOT_SUPPORTED_COLLECTIONS = ("logit_bias", "bad_words", "allowed_token_ids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +73,7 @@ class Parameters:
     cache_salt: str
     logprobs: int
     prompt_logprobs: int
+    rules: SamplingRules
 
 
 def parameters(
@@ -88,10 +86,9 @@ def parameters(
     """
     sampling = request.sampling
     _check_model(request.model, limits)
-    _refuse_unsupported(sampling)
-    max_tokens = _optional(sampling, "max_tokens", None)
+    max_tokens = optional(sampling, "max_tokens", None)
     if max_tokens is not None and max_tokens < 1:
-        raise _refused("max_tokens", max_tokens, "it must be at least 1")
+        raise refused("max_tokens", max_tokens, "it must be at least 1")
     return Parameters(
         request_id=_name("request_id", request.request_id) or f"gen-{uuid.uuid4().hex}",
         temperature=_temperature(sampling, limits),
@@ -102,8 +99,8 @@ def parameters(
         stop_token_ids=_stop_token_ids(sampling, limits),
         stop=_stop(sampling),
         include_stop=sampling.include_stop_str_in_output,
-        skip_special_tokens=bool(_optional(sampling, "skip_special_tokens", True)),
-        detokenize=bool(_optional(request, "detokenize", True)),
+        skip_special_tokens=bool(optional(sampling, "skip_special_tokens", True)),
+        detokenize=bool(optional(request, "detokenize", True)),
         detailed=request.detailed_acceptance,
         include_rounds=request.include_rounds,
         num_speculative_tokens=_num_speculative_tokens(request.speculation, limits),
@@ -112,22 +109,35 @@ def parameters(
         cache_salt=_name("cache_salt", request.cache_salt),
         logprobs=_logprobs("logprobs", sampling, limits),
         prompt_logprobs=_logprobs("prompt_logprobs", sampling, limits),
+        rules=sampling_rules(sampling, limits.vocab_size, limits.defaults),
     )
 
 
 def complete(
-    checked: Parameters, prompt_ids: list[int], limits: Limits, *, prompt_field: str
+    checked: Parameters,
+    prompt_ids: list[int],
+    limits: Limits,
+    *,
+    prompt_field: str,
+    bad_words: tuple[tuple[int, ...], ...] = (),
 ) -> Request:
     """The core's request. `prompt_field` is the OpenAI name of the prompt: prompt or messages.
 
-    Raises RequestError where the prompt is empty, has an id outside the vocabulary, or does not
-    fit the context together with `max_tokens`.
+    `bad_words` are the token sequences of the checked words. Raises RequestError where the prompt
+    is empty, has an id outside the vocabulary, or does not fit the context together with
+    `max_tokens`, and where the request's rules exclude one another.
     """
     if not prompt_ids:
         raise RequestError(
             f"{prompt_field} is empty: at least one token is needed", field=prompt_field
         )
     check_token_ids(prompt_ids, limits.vocab_size, prompt_field)
+    max_tokens = _fit(checked.max_tokens, len(prompt_ids), limits, prompt_field)
+    rules = checked.rules
+    check_min_tokens(rules.min_tokens, max_tokens)
+    # An id that the model cannot choose is never said, nor is a word that needs it.
+    bad_words = tuple(word for word in bad_words if max(word) < limits.vocab_size)
+    check_something_is_allowed(rules, bad_words, checked.stop_token_ids)
     return Request(
         request_id=checked.request_id,
         prompt_ids=prompt_ids,
@@ -136,8 +146,16 @@ def complete(
             top_k=checked.top_k,
             top_p=checked.top_p,
             seed=checked.seed,
-            max_tokens=_fit(checked.max_tokens, len(prompt_ids), limits, prompt_field),
+            max_tokens=max_tokens,
             stop_token_ids=checked.stop_token_ids,
+            min_p=rules.min_p,
+            presence_penalty=rules.presence_penalty,
+            frequency_penalty=rules.frequency_penalty,
+            repetition_penalty=rules.repetition_penalty,
+            logit_bias=rules.logit_bias,
+            bad_words=bad_words,
+            allowed_token_ids=rules.allowed_token_ids,
+            min_tokens=rules.min_tokens,
             logprobs=checked.logprobs,
             prompt_logprobs=checked.prompt_logprobs,
         ),
@@ -146,16 +164,6 @@ def complete(
         priority=checked.priority,
         cache_salt=checked.cache_salt,
     )
-
-
-def check_token_ids(token_ids: list[int], vocab_size: int, field: str) -> None:
-    """Raises RequestError naming the first id outside the vocabulary."""
-    if token_ids and (min(token_ids) < 0 or max(token_ids) >= vocab_size):
-        index, bad = next((i, t) for i, t in enumerate(token_ids) if not 0 <= t < vocab_size)
-        raise RequestError(
-            f"{field}[{index}] {bad} is not a token id: ids are from 0 to {vocab_size - 1}",
-            field=field,
-        )
 
 
 def _fit(max_tokens: int | None, prompt_tokens: int, limits: Limits, prompt_field: str) -> int:
@@ -184,41 +192,24 @@ def _check_model(model: str, limits: Limits) -> None:
         )
 
 
-def _refuse_unsupported(sampling: verifier_pb2.SamplingParams) -> None:
-    for name, neutral in _NOT_SUPPORTED_WITH_NEUTRAL:
-        if sampling.HasField(name) and getattr(sampling, name) != neutral:
-            raise _refused(
-                name,
-                _shown(getattr(sampling, name)),
-                f"it is not supported yet; leave it out or send {neutral:g}",
-            )
-    for name in _NOT_SUPPORTED_COLLECTIONS:
-        if len(getattr(sampling, name)):
-            raise _refused(
-                name,
-                f"with {len(getattr(sampling, name))} entries",
-                "it is not supported yet; leave it out",
-            )
-
-
 def _temperature(sampling: verifier_pb2.SamplingParams, limits: Limits) -> float:
-    value = float(_optional(sampling, "temperature", limits.defaults.temperature))
+    value = float(optional(sampling, "temperature", limits.defaults.temperature))
     if not 0.0 <= value <= 2.0:
-        raise _refused("temperature", _shown(value), "it must be from 0 to 2")
+        raise refused("temperature", shown(value), "it must be from 0 to 2")
     return value if value >= GREEDY_BELOW else 0.0
 
 
 def _top_p(sampling: verifier_pb2.SamplingParams, limits: Limits) -> float:
-    value = float(_optional(sampling, "top_p", limits.defaults.top_p))
+    value = float(optional(sampling, "top_p", limits.defaults.top_p))
     if not 0.0 < value <= 1.0:
-        raise _refused("top_p", _shown(value), "it must be above 0 and at most 1")
+        raise refused("top_p", shown(value), "it must be above 0 and at most 1")
     return value
 
 
 def _top_k(sampling: verifier_pb2.SamplingParams, limits: Limits) -> int:
-    value = int(_optional(sampling, "top_k", limits.defaults.top_k))
+    value = int(optional(sampling, "top_k", limits.defaults.top_k))
     if value < -1:
-        raise _refused("top_k", value, "it must be at least 1, or 0 or -1 for no limit")
+        raise refused("top_k", value, "it must be at least 1, or 0 or -1 for no limit")
     return 0 if value >= limits.vocab_size else max(value, 0)
 
 
@@ -231,7 +222,7 @@ def _logprobs(name: str, sampling: verifier_pb2.SamplingParams, limits: Limits) 
     wanted = limits.vocab_size if value == -1 else value
     if value < -1 or wanted > most:
         whole = f" (the whole vocabulary of {wanted})" if value == -1 else ""
-        raise _refused(
+        raise refused(
             name,
             f"{value}{whole}",
             f"it must be from 0 to {most}, this verifier's max_logprobs"
@@ -244,12 +235,12 @@ def _logprobs(name: str, sampling: verifier_pb2.SamplingParams, limits: Limits) 
 def _stop(sampling: verifier_pb2.SamplingParams) -> tuple[str, ...]:
     stop = tuple(sampling.stop)
     if len(stop) > MAX_STOP_STRINGS:
-        raise _refused("stop", f"with {len(stop)} strings", f"at most {MAX_STOP_STRINGS} are")
+        raise refused("stop", f"with {len(stop)} strings", f"at most {MAX_STOP_STRINGS} are")
     for index, text in enumerate(stop):
         if not text:
-            raise _refused(f"stop[{index}]", "''", "it must not be empty", field="stop")
+            raise refused(f"stop[{index}]", "''", "it must not be empty", field="stop")
         if len(text) > MAX_STOP_CHARACTERS:
-            raise _refused(
+            raise refused(
                 f"stop[{index}]",
                 f"of {len(text)} characters",
                 f"it must have at most {MAX_STOP_CHARACTERS}",
@@ -273,7 +264,7 @@ def _num_speculative_tokens(
         return None
     value = speculation.num_speculative_tokens
     if value > limits.num_speculative_tokens:
-        raise _refused(
+        raise refused(
             "num_speculative_tokens",
             value,
             f"it must be from 0 to {limits.num_speculative_tokens}, this verifier's ceiling",
@@ -285,26 +276,13 @@ def _proposer(speculation: verifier_pb2.SpeculationParams, proposers: Collection
     name = speculation.proposer
     if name and name not in proposers and "" not in proposers:
         attached = ", ".join(sorted(proposers)) or "none"
-        raise _refused("proposer", repr(shorten(name)), f"attached proposers: {attached}")
+        raise refused("proposer", repr(shorten(name)), f"attached proposers: {attached}")
     return name
 
 
 def _name(field: str, value: str) -> str:
     if len(value) > MAX_NAME_CHARACTERS:
-        raise _refused(
+        raise refused(
             field, f"of {len(value)} characters", f"it must have at most {MAX_NAME_CHARACTERS}"
         )
     return value
-
-
-def _optional(message: Any, name: str, default: Any) -> Any:
-    return getattr(message, name) if message.HasField(name) else default
-
-
-def _refused(name: str, value: object, allowed: str, *, field: str = "") -> RequestError:
-    return RequestError(f"{name} {value} is not allowed: {allowed}", field=field or name)
-
-
-def _shown(value: float) -> str:
-    # Seven digits are what a float32 holds: 2.1, not 2.0999999046325684.
-    return f"{value:.7g}"

@@ -111,12 +111,14 @@ def test_a_core_that_cannot_be_built_leaves_no_streams_open(
     assert source._ended
 
 
-def test_what_the_generation_config_asks_in_vain_is_logged(
+def test_what_the_generation_config_asks_is_followed_and_stages_are_logged(
     folder: Path, builder: Builder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    load_backend(settings(folder), "instance").close()
-    assert "not followed: min_p=0.1" in caplog.text
+    backend = load_backend(settings(folder), "instance")
+    backend.close()
+    assert backend.defaults.temperature == 0.5
+    assert backend.defaults.min_p == pytest.approx(0.1)
     stages = [r.getMessage() for r in caplog.records if "stage=" in r.getMessage()]
     assert [line.split()[2] for line in stages] == [
         "stage=config", "stage=config", "stage=tokenizer", "stage=tokenizer",

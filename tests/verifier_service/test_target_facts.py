@@ -51,12 +51,13 @@ def test_the_generation_config_goes_first(tmp_path: Path) -> None:
             "top_k": 20,
             "max_new_tokens": 30,
             "repetition_penalty": 1.05,
-            "min_p": 0.0,
+            "min_p": 0.125,
         },
     )
     assert found.eos_token_ids == (2, 7)
     assert (found.defaults.top_k, found.defaults.max_tokens) == (20, 30)
-    assert found.defaults.ignored == ("repetition_penalty=1.05",)
+    assert found.defaults.min_p == 0.125
+    assert found.defaults.repetition_penalty == pytest.approx(1.05)
 
 
 def test_a_default_is_the_same_number_as_the_same_value_sent(tmp_path: Path) -> None:
@@ -81,6 +82,8 @@ def test_the_context_can_be_shortened_not_stretched(tmp_path: Path) -> None:
         ({"temperature": 3}, "temperature 3; it must be from 0.0 to 2.0"),
         ({"top_p": "x"}, "top_p 'x'"),
         ({"top_k": True}, "top_k True"),
+        ({"min_p": 2}, "min_p 2; it must be from 0.0 to 1.0"),
+        ({"repetition_penalty": 0}, "repetition_penalty 0"),
     ],
 )
 def test_a_broken_generation_config_is_named(tmp_path: Path, generation: Any, says: str) -> None:

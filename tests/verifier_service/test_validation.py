@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import grpc
 import pytest
 from speculation.v1 import verifier_pb2 as pb
 
+from verifier_service.field_checks import check_token_ids
 from verifier_service.request_error import MAX_MESSAGE_CHARACTERS, RequestError
+from verifier_service.sampling_rules import SamplingRules
 from verifier_service.target_facts import SamplingDefaults
-from verifier_service.validation import Limits, Parameters, check_token_ids, complete, parameters
+from verifier_service.validation import Limits, Parameters, complete, parameters
 
 LIMITS = Limits(
     served_model_name="toy",
@@ -177,54 +179,16 @@ def test_drawn_seeds_differ_and_survive_json() -> None:
     assert all(0 <= seed < 2**53 for seed in seeds)
 
 
-@pytest.mark.parametrize(
-    ("field", "neutral", "wanted", "shown"),
-    [
-        ("min_tokens", 0, 3, "3"),
-        ("min_p", 0.0, 0.1, "0.1"),
-        ("presence_penalty", 0.0, -0.5, "-0.5"),
-        ("frequency_penalty", 0.0, math.nan, "nan"),
-        ("repetition_penalty", 1.0, 1.1, "1.1"),
-    ],
-)
-def test_what_is_not_supported_is_refused_unless_neutral(
-    field: str, neutral: float, wanted: float, shown: str
-) -> None:
-    checked(LIMITS, **{field: neutral})
-    refused(
-        f"{field} {shown} is not allowed: it is not supported yet; leave it out or send "
-        f"{neutral:g}",
-        field,
-        **{field: wanted},
-    )
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("logit_bias", {3: 1.0}),
-        ("bad_words", ["x"]),
-        ("allowed_token_ids", [1]),
-    ],
-)
-def test_what_has_no_neutral_value_is_refused_when_set(field: str, value: object) -> None:
-    with pytest.raises(RequestError, match=f"{field} .* is not supported yet") as caught:
-        checked(LIMITS, **{field: value})
-    assert caught.value.field == field
-
-
-def test_every_sampling_field_is_either_used_or_refused() -> None:
+def test_every_sampling_field_reaches_the_core_or_the_answer() -> None:
     """A field that somebody adds to the schema must not be ignored here."""
-    used = {
+    checked_here = {
         "temperature", "top_p", "top_k", "seed", "max_tokens", "stop", "stop_token_ids",
-        "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
-        "logprobs", "prompt_logprobs",
+        "ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "logprobs",
+        "prompt_logprobs",
     }  # fmt: skip
-    refused_ones = {
-        "min_tokens", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
-        "logit_bias", "bad_words", "allowed_token_ids",
-    }  # fmt: skip
-    assert {f.name for f in pb.SamplingParams.DESCRIPTOR.fields} == used | refused_ones
+    rules = {field.name for field in fields(SamplingRules)}
+    known = {field.name for field in pb.SamplingParams.DESCRIPTOR.fields}
+    assert known == checked_here | rules
 
 
 def test_another_model_is_not_found() -> None:
