@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -67,6 +68,22 @@ class ProposerState:
             lookahead_hits=self.lookahead_hits,
             lookahead_misses=self.lookahead_misses,
         )
+
+
+def speculation_state(engine_state: str, proposers: Sequence[verifier_pb2.ProposerState]) -> str:
+    """The engine's state, unless it would speculate and there is nobody to guess for it.
+
+    Until steps were taken without drafts the engine cannot know that none will come.
+    """
+    drafting = (LinkState.CONNECTED.value, LinkState.SLOW.value)
+    if engine_state != "on" or any(proposer.state in drafting for proposer in proposers):
+        return engine_state
+    if not proposers:
+        return "off: no proposer attached"
+    states = ", ".join(
+        f"{proposer.name or proposer.address} {proposer.state}" for proposer in proposers
+    )
+    return f"off: no proposer can draft ({states})"
 
 
 class KindLog:

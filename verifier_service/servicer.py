@@ -21,16 +21,19 @@ from speculation.v1 import types_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_service.accounting import Ledger
 from verifier_service.answer import Answer, AnswerOptions
 from verifier_service.backend import Backend
+from verifier_service.bad_words import bad_word_ids
 from verifier_service.core import QueueFullError
+from verifier_service.field_checks import check_token_ids
 from verifier_service.handover import Handover
 from verifier_service.lifecycle import Lifecycle
 from verifier_service.logprob_messages import LogprobMessages
 from verifier_service.messages import RejectionRule, Request
 from verifier_service.prompts import Prompts
+from verifier_service.proposer_state import speculation_state
 from verifier_service.request_error import RequestError, shorten
 from verifier_service.settings import VerifierSettings
 from verifier_service.stops import StopMatcher
-from verifier_service.validation import Limits, Parameters, check_token_ids, complete, parameters
+from verifier_service.validation import Limits, Parameters, complete, parameters
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +136,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         chat = request.WhichOneof("prompt") == "chat"
         prompt_ids = await prompts.ids(request, checked.max_tokens or 1)
         prompt_field = "messages" if chat else "prompt"
-        core_request = complete(checked, prompt_ids, limits, prompt_field=prompt_field)
+        bad_words = await self._bad_words(checked.rules.bad_words, backend)
+        core_request = complete(
+            checked, prompt_ids, limits, prompt_field=prompt_field, bad_words=bad_words
+        )
         # The wait for the tokenizer may have been long.
         await self._serving()
         answer = self._submit(core_request, checked, backend)
@@ -196,6 +202,13 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self.idle.clear()
         return answer
 
+    async def _bad_words(
+        self, words: tuple[str, ...], backend: Backend
+    ) -> tuple[tuple[int, ...], ...]:
+        if not words:
+            return ()
+        return await self._on_tokenizer(partial(bad_word_ids, backend.text, words))
+
     async def _tokenize(
         self, request: verifier_pb2.TokenizeRequest
     ) -> verifier_pb2.TokenizeResponse:
@@ -221,6 +234,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     async def _get_info(self) -> verifier_pb2.GetInfoResponse:
         backend, _, _ = self._loaded()
         model, stats, ledger = backend.core.model, backend.core.stats(), self._ledger
+        proposers = [state.to_proto() for state in backend.proposers.states()]
         return verifier_pb2.GetInfoResponse(
             model=self._settings.served_model_name,
             version=metadata.version("outrider"),
@@ -234,7 +248,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             dtype=model.dtype,
             num_speculative_tokens=self._settings.num_speculative_tokens,
             rejection_rule=_RULES[self._settings.rejection_rule],
-            proposers=[state.to_proto() for state in backend.proposers.states()],
+            proposers=proposers,
             acceptance=ledger.acceptance.to_proto(),
             running_requests=stats.running,
             waiting_requests=stats.waiting,
@@ -242,7 +256,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             kv_blocks_free=stats.kv_blocks_free,
             prompt_tokens_total=ledger.prompt_tokens,
             generation_tokens_total=ledger.generation_tokens,
-            speculation_state=stats.speculation_state,
+            speculation_state=speculation_state(stats.speculation_state, proposers),
             step_cost_ms=stats.step_cost_ms,
             off_rounds=ledger.off_rounds,
             finished_requests=ledger.finished,

@@ -79,6 +79,11 @@ def verifier(
     """Hold the target model, verify drafts and answer Generate."""
     address = parse_address(listen, "--listen")
     proposers = tuple(parse_address(item, "--proposer") for item in proposer or ())
+    if num_speculative_tokens and not proposers:
+        raise InputError(
+            f"--num-speculative-tokens: {num_speculative_tokens} drafts, and no --proposer to make "
+            "them; give --proposer ADDRESS or leave the option out"
+        )
     _require("--device", device, ("auto", "cpu", "cuda"))
     _require("--dtype", dtype, ("auto", "float32", "bfloat16"))
     _require("--rejection-sample-method", rejection_sample_method, ("coupled", "standard", "block"))
