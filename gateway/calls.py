@@ -15,6 +15,7 @@ from speculation.v1 import verifier_pb2 as pb
 from gateway.errors import bad_request
 from gateway.prompts import Prompt
 from gateway.requests import INT64_MAX, ChatBody, CompletionBody, GenerationBody, TokenizeBody
+from gateway.sampling_fields import add_sampling_fields
 from gateway.settings import GatewaySettings, SpecDecodeMetrics
 
 _SEEDS: Final = 2**64
@@ -137,6 +138,7 @@ def _request(
         truncate_prompt_tokens=body.truncate_prompt_tokens,
         truncate_right=body.truncation_side == "right",
     )
+    add_sampling_fields(request.sampling, body)
     speculative = body.speculative_decoding
     if speculative is not None:
         request.speculation.CopyFrom(

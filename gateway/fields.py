@@ -16,17 +16,9 @@ _EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
 # Field -> the values that ask for nothing.
 _SAMPLING: Final[dict[str, tuple[Any, ...]]] = {
-    "min_p": (None, 0),
-    "min_tokens": (None, 0),
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-    "repetition_penalty": (None, 1),
     "length_penalty": (None, 1),
     "use_beam_search": _OFF,
     "best_of": (None, 1),
-    "logit_bias": _EMPTY,
-    "bad_words": _EMPTY,
-    "allowed_token_ids": _EMPTY,
     "logprob_token_ids": _EMPTY,
     "prompt_logprobs": (None,),
     "repetition_detection": (None,),

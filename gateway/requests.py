@@ -21,6 +21,7 @@ from gateway.fields import (
     shown,
 )
 from gateway.prompts import SHAPE_ERROR, Prompt, check_messages, check_prompts, check_stop
+from gateway.sampling_fields import SamplingFields
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class SpeculativeDecoding(BaseModel):
     )
 
 
-class GenerationBody(_Body):
+class GenerationBody(_Body, SamplingFields):
     """What both generation endpoints share."""
 
     model: str | None = Field(None, description="the name of a served model")
