@@ -120,20 +120,19 @@ class GenerationResponse(Response):
         self._streaming = True
         envelope = self._envelope()
         async for event in paced(self._generation.events(), self._options.stream_interval):
-            chunk = self._chunk(envelope, event)
-            if chunk is not None:
+            for chunk in self._chunks(envelope, event):
                 await self._send_chunk(send, self._with_running_usage(chunk, event.choice))
         if self._options.include_usage:
             await self._send_chunk(send, self._usage_chunk(envelope))
 
-    def _chunk(self, envelope: Envelope, event: Event) -> dict[str, Any] | None:
-        if event.kind is EventKind.BEGAN:
-            return self._shape.first(envelope, event.choice)
-        if event.delta is None:
+    def _chunks(self, envelope: Envelope, event: Event) -> list[dict[str, Any]]:
+        if event.kind is EventKind.FINISHED:
             return self._shape.last(envelope, event.choice)
-        if not event.delta.text and not (self._shape.with_ids and event.delta.token_ids):
-            return None
-        return self._shape.delta(envelope, event.choice, event.delta)
+        if event.delta is None:
+            chunk = self._shape.first(envelope, event.choice)
+        else:
+            chunk = self._shape.delta(envelope, event.choice, event.delta)
+        return [] if chunk is None else [chunk]
 
     def _with_running_usage(self, chunk: dict[str, Any], choice: Choice) -> dict[str, Any]:
         if self._options.continuous_usage:

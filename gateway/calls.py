@@ -17,6 +17,7 @@ from gateway.prompts import Prompt
 from gateway.requests import INT64_MAX, ChatBody, CompletionBody, GenerationBody, TokenizeBody
 from gateway.sampling_fields import add_sampling_fields
 from gateway.settings import GatewaySettings, SpecDecodeMetrics
+from gateway.tools.calling import add_tools
 
 _SEEDS: Final = 2**64
 
@@ -51,6 +52,7 @@ def chat_request(body: ChatBody, model: str, settings: GatewaySettings) -> pb.Ge
     limit = body.max_completion_tokens or body.max_tokens
     request = _request(body, model, settings, limit)
     request.chat.CopyFrom(_chat(body))
+    add_tools(request, body)
     return request
 
 

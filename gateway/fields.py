@@ -59,8 +59,6 @@ CHAT_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
     "logprobs": _OFF,
     "top_logprobs": (None, 0),
     "echo": _OFF,
-    "tools": _EMPTY,
-    "tool_choice": (None, "none", "auto"),
     "functions": _EMPTY,
     "function_call": (None, "none", "auto"),
     "include_reasoning": (None, True),
@@ -75,11 +73,13 @@ CHAT_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
     "verbosity": (None, "medium"),
 }
 
+# Deprecated field -> the one that took its place.
+_SUCCESSORS: Final = {"functions": "tools", "function_call": "tool_choice"}
+
 # Fields that ask for nothing the answer could lack: accepted with any value.
 IGNORED: Final = frozenset(
     {
         "metadata",
-        "parallel_tool_calls",
         "prompt_cache_key",
         "safety_identifier",
         "service_tier",
@@ -96,6 +96,12 @@ def refuse_unsupported(body: Mapping[str, Any], unsupported: Mapping[str, tuple[
     for field, neutral in unsupported.items():
         if field not in body or _is_one_of(body[field], neutral):
             continue
+        if field in _SUCCESSORS:
+            raise bad_request(
+                f"{field}: deprecated and not supported; leave {field} out and "
+                f"send {_SUCCESSORS[field]}",
+                field,
+            )
         raise bad_request(
             f"{field}: {shown(body[field])} is not supported yet; leave {field} out "
             f"or send {' or '.join(shown(value) for value in neutral)}",

@@ -33,6 +33,7 @@ from gateway.requests import GenerationBody, parse_chat, parse_completion
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from gateway.shapes import ChatShape, CompletionShape, Shape
+from gateway.tools.shape import chat_shape
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -71,7 +72,8 @@ class Generations:
         body = parse_chat(await self._body(request))
         check_choices([body.messages], body, self._settings.max_choices)
         model = await self._pool.resolve(body.model)
-        shape = ChatShape(with_ids=bool(body.return_token_ids))
+        chat = ChatShape(with_ids=bool(body.return_token_ids))
+        shape = chat_shape(body, self._settings.tool_call_parser, chat)
         requests = [chat_request(body, model, self._settings)]
         return await self._answer(request, body, shape, model, requests, [""])
 

@@ -66,6 +66,9 @@ def _message(value: Any, place: str) -> dict[str, Any]:
     content = value.get("content")
     if content is None and role != "assistant":
         raise _wrong(content, "a string or a list of text parts", f"{place}.content")
+    if content is None and value.get("tool_calls"):
+        # Some templates tell calls from answers by it.
+        return {**value, "content": None}
     return {**value, "content": _content(content, f"{place}.content")}
 
 

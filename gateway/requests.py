@@ -21,6 +21,13 @@ from gateway.fields import (
     shown,
 )
 from gateway.prompts import SHAPE_ERROR, Prompt, check_messages, check_prompts, check_stop
+from gateway.tools.definitions import (
+    Tool,
+    ToolChoice,
+    check_tool_choice,
+    check_tools,
+    resolve_choice,
+)
 from gateway.sampling_fields import SamplingFields
 
 logger = logging.getLogger(__name__)
@@ -132,9 +139,17 @@ class ChatBody(GenerationBody, _ChatFields):
     messages: Annotated[list[dict[str, Any]], PlainValidator(check_messages)]
     max_tokens: _MaxTokens = None
     max_completion_tokens: _MaxTokens = None
+    tools: Annotated[list[Tool], PlainValidator(check_tools)] = []
+    tool_choice: Annotated[ToolChoice | None, PlainValidator(check_tool_choice)] = None
+    parallel_tool_calls: _Flag = None
     reasoning_effort: _Effort | None = Field(
         None, description=f"one of {', '.join(get_args(_Effort))}"
     )
+
+    @property
+    def resolved_tool_choice(self) -> ToolChoice:
+        """Raises ApiError 400 where the choice needs tools that are not offered."""
+        return resolve_choice(self.tools, self.tool_choice)
 
 
 class TokenizeBody(_ChatFields):
@@ -167,6 +182,7 @@ def parse_chat(body: Mapping[str, Any]) -> ChatBody:
     """Raises ApiError 400 naming the field, its value and what is allowed."""
     refuse_unsupported(body, CHAT_UNSUPPORTED)
     parsed = _checked(parse(ChatBody, body, CHAT_UNSUPPORTED))
+    resolve_choice(parsed.tools, parsed.tool_choice)
     _check_continuation(parsed.add_generation_prompt, parsed.continue_final_message)
     return parsed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from gateway.tools.parsers import Notation
 from outrider.errors import InputError
 
 
@@ -25,7 +26,8 @@ class GatewaySettings:
     body; `body_timeout_s` is how long a client may take to send it. `request_timeout_s` is the
     longest a generation may run. `connect_timeout_s` is how long a request waits for a verifier
     that is not connected before the next one is tried, `poll_interval_s` how often each is asked
-    for its state. `max_choices` bounds prompts x n of one request. `drain_timeout_s` is how long
+    for its state. `max_choices` bounds prompts x n of one request.
+    `tool_call_parser` is how the model writes tool calls. `drain_timeout_s` is how long
     running requests may go on after a stop was asked for.
 
     Raises InputError naming the option, its value and what is allowed.
@@ -43,6 +45,7 @@ class GatewaySettings:
     poll_interval_s: float = 1.0
     drain_timeout_s: float = 10.0
     max_choices: int = 256
+    tool_call_parser: Notation = Notation.HERMES
     log_level: str = "info"
 
     def __post_init__(self) -> None:

@@ -47,11 +47,11 @@ class Shape(Protocol):
     def first(self, envelope: Envelope, choice: Choice) -> dict[str, Any] | None:
         """The chunk that opens a choice, if it has one."""
 
-    def delta(self, envelope: Envelope, choice: Choice, delta: pb.Delta) -> dict[str, Any]:
-        """A chunk of new text."""
+    def delta(self, envelope: Envelope, choice: Choice, delta: pb.Delta) -> dict[str, Any] | None:
+        """A chunk of what is new, if it is to be shown."""
 
-    def last(self, envelope: Envelope, choice: Choice) -> dict[str, Any]:
-        """The chunk that ends a choice."""
+    def last(self, envelope: Envelope, choice: Choice) -> list[dict[str, Any]]:
+        """The chunks that end a choice."""
 
     def empty(self, envelope: Envelope) -> dict[str, Any]:
         """A chunk without choices, for usage."""
@@ -83,12 +83,18 @@ class CompletionShape:
         ids = {"prompt_token_ids": _prompt_ids(choice), "token_ids": []} if self.with_ids else {}
         return self._object(envelope, [{**self._choice(choice, choice.call.echo), **ids}])
 
-    def delta(self, envelope: Envelope, choice: Choice, delta: pb.Delta) -> dict[str, Any]:
+    def delta(self, envelope: Envelope, choice: Choice, delta: pb.Delta) -> dict[str, Any] | None:
+        if not delta.text and not self.beside_text(delta):
+            return None
         ids = {"token_ids": list(delta.token_ids)} if self.with_ids else {}
         return self._object(envelope, [{**self._choice(choice, delta.text), **ids}])
 
-    def last(self, envelope: Envelope, choice: Choice) -> dict[str, Any]:
-        return self._object(envelope, [self._choice(choice, "")])
+    def last(self, envelope: Envelope, choice: Choice) -> list[dict[str, Any]]:
+        return [self._object(envelope, [self._choice(choice, "")])]
+
+    def beside_text(self, delta: pb.Delta) -> bool:
+        """Whether there is more to show of `delta` than its text."""
+        return self.with_ids and bool(delta.token_ids)
 
     def empty(self, envelope: Envelope) -> dict[str, Any]:
         return self._object(envelope, [])
@@ -140,28 +146,35 @@ class ChatShape:
         return answer
 
     def first(self, envelope: Envelope, choice: Choice) -> dict[str, Any] | None:
-        chunk = self._chunk(envelope, choice, {"role": "assistant", "content": ""})
+        chunk = self.chunk(envelope, choice, {"role": "assistant", "content": ""})
         if self.with_ids:
             chunk["prompt_token_ids"] = _prompt_ids(choice)
         return chunk
 
-    def delta(self, envelope: Envelope, choice: Choice, delta: pb.Delta) -> dict[str, Any]:
+    def delta(self, envelope: Envelope, choice: Choice, delta: pb.Delta) -> dict[str, Any] | None:
+        if not delta.text and not self.beside_text(delta):
+            return None
         ids = {"token_ids": list(delta.token_ids)} if self.with_ids else {}
-        return self._chunk(envelope, choice, {"content": delta.text}, ids)
+        return self.chunk(envelope, choice, {"content": delta.text}, ids)
 
-    def last(self, envelope: Envelope, choice: Choice) -> dict[str, Any]:
-        return self._chunk(envelope, choice, {}, {"stop_reason": choice.stop_reason})
+    def last(self, envelope: Envelope, choice: Choice) -> list[dict[str, Any]]:
+        return [self.chunk(envelope, choice, {}, {"stop_reason": choice.stop_reason})]
+
+    def beside_text(self, delta: pb.Delta) -> bool:
+        """Whether there is more to show of `delta` than its text."""
+        return self.with_ids and bool(delta.token_ids)
 
     def empty(self, envelope: Envelope) -> dict[str, Any]:
         return envelope.object("chatcmpl", "chat.completion.chunk", [])
 
-    def _chunk(
+    def chunk(
         self,
         envelope: Envelope,
         choice: Choice,
         delta: dict[str, Any],
         more: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
+        """A chunk of one choice; `more` are fields beside OpenAI's own."""
         body = {
             "index": choice.call.index,
             "delta": delta,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from gateway.errors import ApiError, bad_request
+from gateway.errors import bad_request
 from gateway.fields import shown
 from gateway.prompts import SHAPE_ERROR
 
@@ -25,8 +25,6 @@ _NAME_WORDS: Final = "1 to 64 of the characters A-Z a-z 0-9 _ . -"
 _CHOICE_WORDS: Final = (
     "'none', 'auto', 'required' or {'type': 'function', 'function': {'name': '...'}}"
 )
-# Field of the older API -> what it is called now.
-_SUCCESSORS: Final = {"functions": "tools", "function_call": "tool_choice"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +114,6 @@ def resolve_choice(tools: Sequence[Tool], choice: ToolChoice | None) -> ToolChoi
             "tool_choice.function.name",
         )
     return ChoiceMode.AUTO if choice is None else choice
-
-
-def refuse_deprecated(body: Mapping[str, Any]) -> None:
-    """Raises ApiError 400 for `functions` and `function_call`, naming what replaced them."""
-    for name, successor in _SUCCESSORS.items():
-        if body.get(name) not in (None, [], "none"):
-            raise _deprecated(name, successor)
-
-
-def _deprecated(name: str, successor: str) -> ApiError:
-    return bad_request(f"{name}: deprecated and not supported; send {successor} instead", name)
 
 
 def _tool(value: Any, place: str) -> Tool:
