@@ -62,9 +62,12 @@ class TokenCounts:
         """Count the ids that were committed since the last call."""
         if self._counted == 0 and self._repetition:
             for token in dict.fromkeys(sequence_ids[:prompt_length]):
-                self._prompted[self._slot(token)] = True
+                # The slot first: taking one may replace the arrays by longer ones.
+                slot = self._slot(token)
+                self._prompted[slot] = True
         for token in sequence_ids[max(self._counted, prompt_length) :]:
-            self._counts[self._slot(token)] += 1
+            slot = self._slot(token)
+            self._counts[slot] += 1
         self._counted = len(sequence_ids)
 
     def rows(self, drafts: Sequence[int]) -> RowPenalties:
