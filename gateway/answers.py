@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -41,6 +41,8 @@ class AnswerOptions:
     metrics: SpecDecodeMetrics = SpecDecodeMetrics.SUMMARY
     # Tokens that wait for each other before a chunk is sent.
     stream_interval: int = 1
+    # This endpoint's names of fields that the verifier calls otherwise.
+    field_names: Mapping[str, str] = field(default_factory=dict)
 
 
 class GenerationResponse(Response):
@@ -79,7 +81,7 @@ class GenerationResponse(Response):
             record.note = "client closed the connection"
             return
         except ApiError as error:
-            failure = error
+            failure = error.renamed(self._options.field_names)
         except Exception:
             logger.exception("request %s failed", self._request_id)
             failure = ApiError(500, "the gateway failed this request; its log has the reason")

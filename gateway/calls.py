@@ -13,6 +13,7 @@ from typing import Any, Final
 from speculation.v1 import verifier_pb2 as pb
 
 from gateway.errors import bad_request
+from gateway.logprobs import LogprobOptions, logprob_options
 from gateway.prompts import Prompt
 from gateway.requests import INT64_MAX, ChatBody, CompletionBody, GenerationBody, TokenizeBody
 from gateway.sampling_fields import add_sampling_fields
@@ -33,13 +34,18 @@ class ChoiceCall:
     echo: str = ""
     # The prompt's ids, where the client asked for them.
     prompt_token_ids: tuple[int, ...] | None = None
+    # Only the echoed prompt is wanted; the one token that is generated is nobody's.
+    prompt_only: bool = False
 
 
 def completion_request(
     body: CompletionBody, prompt: Prompt, model: str, settings: GatewaySettings
 ) -> pb.GenerateRequest:
     """The request of one prompt, still without id and per-choice seed."""
-    request = _request(body, model, settings, body.max_tokens)
+    # Nothing is computed for no token at all: the prompt is scored with one.
+    limit = 1 if body.max_tokens == 0 else body.max_tokens
+    request = _request(body, model, settings, limit)
+    _ask_logprobs(request, logprob_options(body))
     if isinstance(prompt, str):
         request.text = prompt
     else:
@@ -53,7 +59,14 @@ def chat_request(body: ChatBody, model: str, settings: GatewaySettings) -> pb.Ge
     request = _request(body, model, settings, limit)
     request.chat.CopyFrom(_chat(body))
     add_tools(request, body)
+    _ask_logprobs(request, logprob_options(body))
     return request
+
+
+def chat_echo(body: ChatBody) -> str:
+    """Text that the answer starts with: the last message's, where it is the assistant's too."""
+    last = body.messages[-1]
+    return (last["content"] or "") if body.echo and last["role"] == "assistant" else ""
 
 
 def tokenize_request(body: TokenizeBody) -> pb.TokenizeRequest:
@@ -151,6 +164,13 @@ def _request(
             )
         )
     return request
+
+
+def _ask_logprobs(request: pb.GenerateRequest, options: LogprobOptions) -> None:
+    if options.output is not None:
+        request.sampling.logprobs = options.output
+    if options.of_prompt is not None:
+        request.sampling.prompt_logprobs = options.of_prompt
 
 
 def _chat(body: ChatBody | TokenizeBody) -> pb.ChatMessages:

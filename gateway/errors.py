@@ -6,7 +6,7 @@ Knows HTTP statuses, the error object and how a gRPC status maps to them; does n
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -79,6 +79,16 @@ class ApiError(Exception):
     @property
     def type(self) -> str:
         return _TYPES.get(self.status, HTTPStatus(self.status).phrase.replace(" ", "") + "Error")
+
+    def renamed(self, names: Mapping[str, str]) -> ApiError:
+        """The same with the verifier's name of a field replaced by the one this client used."""
+        theirs = names.get(self.param or "")
+        if theirs is None:
+            return self
+        message = self.message
+        if self.param and message.startswith(self.param):
+            message = theirs + message.removeprefix(self.param)
+        return ApiError(self.status, message, param=theirs, code=self.code, headers=self.headers)
 
     def body(self) -> dict[str, object]:
         """`{"error": {"message", "type", "param", "code"}}`; `code` falls back to the status."""

@@ -20,7 +20,6 @@ _SAMPLING: Final[dict[str, tuple[Any, ...]]] = {
     "use_beam_search": _OFF,
     "best_of": (None, 1),
     "logprob_token_ids": _EMPTY,
-    "prompt_logprobs": (None,),
     "repetition_detection": (None,),
     "thinking_token_budget": (None,),
 }
@@ -32,7 +31,6 @@ _OUTPUT: Final[dict[str, tuple[Any, ...]]] = {
     "guided_regex": _EMPTY,
     "guided_choice": _EMPTY,
     "guided_grammar": _EMPTY,
-    "return_tokens_as_token_ids": _OFF,
     "return_token_offsets": _OFF,
     "routed_experts_prompt_start": (None, 0),
 }
@@ -47,7 +45,6 @@ COMPLETION_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
     **_SAMPLING,
     **_OUTPUT,
     **_TRANSFER,
-    "logprobs": _OFF,
     "suffix": (None, ""),
     "prompt_embeds": _EMPTY,
 }
@@ -56,9 +53,6 @@ CHAT_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
     **_SAMPLING,
     **_OUTPUT,
     **_TRANSFER,
-    "logprobs": _OFF,
-    "top_logprobs": (None, 0),
-    "echo": _OFF,
     "functions": _EMPTY,
     "function_call": (None, "none", "auto"),
     "include_reasoning": (None, True),

@@ -17,6 +17,7 @@ from speculation.v1 import verifier_pb2 as pb
 
 from gateway.calls import ChoiceCall
 from gateway.errors import unavailable
+from gateway.logprobs import TextOffset
 from gateway.metrics import GatewayMetrics
 from gateway.routing import VerifierPool
 from gateway.verifier import GenerateStream
@@ -35,6 +36,10 @@ class Choice:
     completion_tokens: int = 0
     texts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
+    logprobs: list[pb.TokenLogprob] = field(default_factory=list)
+    # What the verifier said first; with the prompt's log-probabilities, where asked for.
+    started: pb.Started = field(default_factory=pb.Started)
+    text_offset: TextOffset = field(default_factory=TextOffset)
     finished: pb.Finished | None = None
     eos_token_ids: frozenset[int] = frozenset()
 
@@ -47,12 +52,14 @@ class Choice:
         """OpenAI's `stop` or `length`; None while it runs."""
         if self.finished is None:
             return None
+        if self.call.prompt_only:
+            return "length"
         return "length" if self.finished.reason == types_pb2.FINISH_REASON_LENGTH else "stop"
 
     @property
     def stop_reason(self) -> str | int | None:
         """The stop string or id the client asked for that ended it; None for end-of-sequence."""
-        if self.finished is None:
+        if self.finished is None or self.call.prompt_only:
             return None
         kind = self.finished.WhichOneof("stop")
         if kind == "stop_string":
@@ -150,6 +157,7 @@ class Generation:
             if event.delta is not None:
                 event.choice.texts.append(event.delta.text)
                 event.choice.token_ids.extend(event.delta.token_ids)
+                event.choice.logprobs.extend(event.delta.logprobs)
 
     async def close(self, failed: bool = False) -> None:
         """Cancel what still runs; it counts as failed or as aborted. Idempotent."""
@@ -186,6 +194,7 @@ class Generation:
         if info is not None:
             choice.eos_token_ids = frozenset(info.eos_token_ids)
             self.verifier_info = info
+        choice.started = first.started
         choice.prompt_tokens = first.started.prompt_tokens
         choice.cached_tokens = first.started.cached_prompt_tokens
         return stream
@@ -217,6 +226,8 @@ class Generation:
             if kind == "delta":
                 if choice.completion_tokens == 0 and message.delta.token_ids:
                     self._metrics.first_token(self._model(choice), self._arrived)
+                if choice.call.prompt_only:
+                    continue
                 choice.completion_tokens += len(message.delta.token_ids)
                 yield Event(choice, EventKind.DELTA, message.delta)
             elif kind == "finished":
@@ -233,7 +244,8 @@ class Generation:
         choice.finished = finished
         choice.prompt_tokens = finished.prompt_tokens
         choice.cached_tokens = finished.cached_prompt_tokens
-        choice.completion_tokens = finished.completion_tokens
+        if not choice.call.prompt_only:
+            choice.completion_tokens = finished.completion_tokens
         self._count(choice, choice.finish_reason or "stop")
 
     def _count(self, choice: Choice, reason: str) -> None:

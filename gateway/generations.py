@@ -21,6 +21,7 @@ from gateway.answers import AnswerOptions, GenerationResponse
 from gateway.body import read_json_object
 from gateway.calls import (
     ChoiceCall,
+    chat_echo,
     chat_request,
     check_choices,
     completion_request,
@@ -28,8 +29,9 @@ from gateway.calls import (
     prompt_tokenize_request,
 )
 from gateway.generation import Generation
+from gateway.logprobs import logprob_options
 from gateway.metrics import GatewayMetrics
-from gateway.requests import GenerationBody, parse_chat, parse_completion
+from gateway.requests import ChatBody, CompletionBody, GenerationBody, parse_chat, parse_completion
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from gateway.shapes import ChatShape, CompletionShape, Shape
@@ -65,17 +67,17 @@ class Generations:
             for request_ in requests:
                 await self._fix_ids(request_)
         echoes = [await self._text_of(r) if body.echo else "" for r in requests]
-        shape = CompletionShape(with_ids=bool(body.return_token_ids))
+        shape = CompletionShape(bool(body.return_token_ids), logprob_options(body))
         return await self._answer(request, body, shape, model, requests, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
         body = parse_chat(await self._body(request))
         check_choices([body.messages], body, self._settings.max_choices)
         model = await self._pool.resolve(body.model)
-        chat = ChatShape(with_ids=bool(body.return_token_ids))
+        chat = ChatShape(bool(body.return_token_ids), logprob_options(body))
         shape = chat_shape(body, self._settings.tool_call_parser, chat)
         requests = [chat_request(body, model, self._settings)]
-        return await self._answer(request, body, shape, model, requests, [""])
+        return await self._answer(request, body, shape, model, requests, [chat_echo(body)])
 
     async def _answer(
         self,
@@ -92,6 +94,7 @@ class Generations:
         prompt_ids: list[tuple[int, ...] | None] = [None] * len(requests)
         if shape.with_ids:
             prompt_ids = [await self._fix_ids(r) for r in requests]
+        prompt_only = isinstance(body, CompletionBody) and body.max_tokens == 0
         several = len(requests) * body.choices_per_prompt > 1
         calls: list[ChoiceCall] = []
         for prompt_index, base in enumerate(requests):
@@ -105,6 +108,7 @@ class Generations:
                         request=for_choice(base, request_id=name, number=number, seed=body.seed),
                         echo=echoes[prompt_index],
                         prompt_token_ids=prompt_ids[prompt_index],
+                        prompt_only=prompt_only,
                     )
                 )
         generation = Generation(
@@ -134,6 +138,7 @@ class Generations:
             continuous_usage=forced or bool(include and asked and asked.continuous_usage_stats),
             metrics=self._settings.per_request_spec_decode_metrics,
             stream_interval=body.stream_interval or 1,
+            field_names={"logprobs": "top_logprobs"} if isinstance(body, ChatBody) else {},
         )
 
     async def _fix_ids(self, request: pb.GenerateRequest) -> tuple[int, ...]:

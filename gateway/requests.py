@@ -21,6 +21,7 @@ from gateway.fields import (
     shown,
 )
 from gateway.prompts import SHAPE_ERROR, Prompt, check_messages, check_prompts, check_stop
+from gateway.sampling_fields import SamplingFields
 from gateway.tools.definitions import (
     Tool,
     ToolChoice,
@@ -28,7 +29,6 @@ from gateway.tools.definitions import (
     check_tools,
     resolve_choice,
 )
-from gateway.sampling_fields import SamplingFields
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,16 @@ _Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _TOKEN_IDS = f"a list of token ids from 0 to {INT32_MAX}"
 _MaxTokens = Annotated[
     int | None, Field(ge=1, le=INT32_MAX, description=f"an integer from 1 to {INT32_MAX}")
+]
+
+
+_Logprobs = Annotated[
+    int | None,
+    Field(
+        ge=-1,
+        le=INT32_MAX,
+        description="an integer: the number of top tokens at each position, or -1 for all",
+    ),
 ]
 
 
@@ -87,6 +97,8 @@ class GenerationBody(_Body, SamplingFields):
     skip_special_tokens: _Flag = None
     add_special_tokens: _Flag = None
     return_token_ids: _Flag = None
+    return_tokens_as_token_ids: _Flag = None
+    prompt_logprobs: _Logprobs = None
     stream: _Flag = None
     stream_options: StreamOptions | None = Field(None, description="an object")
     request_id: str | None = Field(
@@ -121,8 +133,12 @@ class GenerationBody(_Body, SamplingFields):
 
 class CompletionBody(GenerationBody):
     prompt: Annotated[list[Prompt], PlainValidator(check_prompts)]
-    max_tokens: _MaxTokens = 16
+    # 0 asks for nothing but the echoed prompt.
+    max_tokens: int | None = Field(
+        16, ge=0, le=INT32_MAX, description=f"an integer from 1 to {INT32_MAX}"
+    )
     echo: _Flag = None
+    logprobs: _Logprobs = None
 
 
 class _ChatFields(_Body):
@@ -139,6 +155,9 @@ class ChatBody(GenerationBody, _ChatFields):
     messages: Annotated[list[dict[str, Any]], PlainValidator(check_messages)]
     max_tokens: _MaxTokens = None
     max_completion_tokens: _MaxTokens = None
+    logprobs: _Flag = None
+    top_logprobs: _Logprobs = None
+    echo: _Flag = None
     tools: Annotated[list[Tool], PlainValidator(check_tools)] = []
     tool_choice: Annotated[ToolChoice | None, PlainValidator(check_tool_choice)] = None
     parallel_tool_calls: _Flag = None
@@ -175,7 +194,14 @@ _GenerationT = TypeVar("_GenerationT", bound=GenerationBody)
 def parse_completion(body: Mapping[str, Any]) -> CompletionBody:
     """Raises ApiError 400 naming the field, its value and what is allowed."""
     refuse_unsupported(body, COMPLETION_UNSUPPORTED)
-    return _checked(parse(CompletionBody, body, COMPLETION_UNSUPPORTED))
+    parsed = _checked(parse(CompletionBody, body, COMPLETION_UNSUPPORTED))
+    if parsed.max_tokens == 0 and not parsed.echo:
+        raise bad_request(
+            f"max_tokens: 0 is not allowed without echo=true; must be an integer from 1 to "
+            f"{INT32_MAX}",
+            "max_tokens",
+        )
+    return parsed
 
 
 def parse_chat(body: Mapping[str, Any]) -> ChatBody:
@@ -184,6 +210,11 @@ def parse_chat(body: Mapping[str, Any]) -> ChatBody:
     parsed = _checked(parse(ChatBody, body, CHAT_UNSUPPORTED))
     resolve_choice(parsed.tools, parsed.tool_choice)
     _check_continuation(parsed.add_generation_prompt, parsed.continue_final_message)
+    if parsed.top_logprobs and not parsed.logprobs:
+        raise bad_request(
+            f"top_logprobs: {parsed.top_logprobs} is only allowed together with logprobs=true",
+            "top_logprobs",
+        )
     return parsed
 
 
@@ -213,6 +244,10 @@ def _checked(body: _GenerationT) -> _GenerationT:
     if body.stream_options is not None and not body.stream:
         raise bad_request(
             "stream_options: only allowed together with stream=true", "stream_options"
+        )
+    if body.stream and body.prompt_logprobs is not None:
+        raise bad_request(
+            "prompt_logprobs: not available together with stream=true", "prompt_logprobs"
         )
     if body.choices_per_prompt > 1 and body.temperature == 0:
         raise bad_request(

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from speculation.v1 import verifier_pb2 as pb
 
 from gateway.generation import Choice
+from gateway.logprobs import LogprobOptions, chat_logprobs, completion_logprobs, prompt_logprobs
+
+_NO_LOGPROBS: Final = LogprobOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class CompletionShape:
     """`/v1/completions`."""
 
     with_ids: bool = False
+    logprobs: LogprobOptions = _NO_LOGPROBS
 
     def whole(self, envelope: Envelope, choices: Sequence[Choice]) -> dict[str, Any]:
         return self._object(
@@ -69,7 +73,8 @@ class CompletionShape:
             [
                 {
                     **self._choice(c, c.call.echo + "".join(c.texts)),
-                    "prompt_logprobs": None,
+                    "logprobs": self._logprobs(c, c.logprobs, begins=True),
+                    "prompt_logprobs": prompt_logprobs(c.started, self.logprobs),
                     "token_ids": list(c.token_ids) if self.with_ids else None,
                     "prompt_token_ids": _prompt_ids(c) if self.with_ids else None,
                 }
@@ -81,26 +86,41 @@ class CompletionShape:
         if not choice.call.echo and not self.with_ids:
             return None
         ids = {"prompt_token_ids": _prompt_ids(choice), "token_ids": []} if self.with_ids else {}
-        return self._object(envelope, [{**self._choice(choice, choice.call.echo), **ids}])
+        logprobs = self._logprobs(choice, (), begins=True) if self.logprobs.echoed else None
+        return self._object(
+            envelope,
+            [{**self._choice(choice, choice.call.echo), "logprobs": logprobs, **ids}],
+        )
 
     def delta(self, envelope: Envelope, choice: Choice, delta: pb.Delta) -> dict[str, Any] | None:
         if not delta.text and not self.beside_text(delta):
             return None
         ids = {"token_ids": list(delta.token_ids)} if self.with_ids else {}
-        return self._object(envelope, [{**self._choice(choice, delta.text), **ids}])
+        logprobs = self._logprobs(choice, delta.logprobs) if delta.logprobs else None
+        return self._object(
+            envelope, [{**self._choice(choice, delta.text), "logprobs": logprobs, **ids}]
+        )
 
     def last(self, envelope: Envelope, choice: Choice) -> list[dict[str, Any]]:
         return [self._object(envelope, [self._choice(choice, "")])]
 
     def beside_text(self, delta: pb.Delta) -> bool:
         """Whether there is more to show of `delta` than its text."""
-        return self.with_ids and bool(delta.token_ids)
+        return bool(delta.logprobs) or (self.with_ids and bool(delta.token_ids))
 
     def empty(self, envelope: Envelope) -> dict[str, Any]:
         return self._object(envelope, [])
 
     def _object(self, envelope: Envelope, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return envelope.object("cmpl", "text_completion", choices)
+
+    def _logprobs(
+        self, choice: Choice, entries: Sequence[pb.TokenLogprob], *, begins: bool = False
+    ) -> dict[str, Any] | None:
+        if self.logprobs.output is None:
+            return None
+        prompt = choice.started if begins and self.logprobs.echoed else None
+        return completion_logprobs(entries, self.logprobs, choice.text_offset, prompt)
 
     def _choice(self, choice: Choice, text: str) -> dict[str, Any]:
         return {
@@ -117,6 +137,7 @@ class ChatShape:
     """`/v1/chat/completions`."""
 
     with_ids: bool = False
+    logprobs: LogprobOptions = _NO_LOGPROBS
 
     def whole(self, envelope: Envelope, choices: Sequence[Choice]) -> dict[str, Any]:
         answer = envelope.object(
@@ -127,14 +148,14 @@ class ChatShape:
                     "index": c.call.index,
                     "message": {
                         "role": "assistant",
-                        "content": "".join(c.texts),
+                        "content": c.call.echo + "".join(c.texts),
                         "refusal": None,
                         "annotations": None,
                         "audio": None,
                         "function_call": None,
                         "tool_calls": [],
                     },
-                    "logprobs": None,
+                    "logprobs": self._logprobs(c.logprobs),
                     "finish_reason": c.finish_reason,
                     "stop_reason": c.stop_reason,
                     "token_ids": list(c.token_ids) if self.with_ids else None,
@@ -142,11 +163,12 @@ class ChatShape:
                 for c in choices
             ],
         )
+        answer["prompt_logprobs"] = prompt_logprobs(choices[0].started, self.logprobs)
         answer["prompt_token_ids"] = _prompt_ids(choices[0]) if self.with_ids else None
         return answer
 
     def first(self, envelope: Envelope, choice: Choice) -> dict[str, Any] | None:
-        chunk = self.chunk(envelope, choice, {"role": "assistant", "content": ""})
+        chunk = self.chunk(envelope, choice, {"role": "assistant", "content": choice.call.echo})
         if self.with_ids:
             chunk["prompt_token_ids"] = _prompt_ids(choice)
         return chunk
@@ -154,18 +176,27 @@ class ChatShape:
     def delta(self, envelope: Envelope, choice: Choice, delta: pb.Delta) -> dict[str, Any] | None:
         if not delta.text and not self.beside_text(delta):
             return None
-        ids = {"token_ids": list(delta.token_ids)} if self.with_ids else {}
-        return self.chunk(envelope, choice, {"content": delta.text}, ids)
+        return self.chunk(envelope, choice, {"content": delta.text}, self.beside(delta))
 
     def last(self, envelope: Envelope, choice: Choice) -> list[dict[str, Any]]:
         return [self.chunk(envelope, choice, {}, {"stop_reason": choice.stop_reason})]
 
     def beside_text(self, delta: pb.Delta) -> bool:
         """Whether there is more to show of `delta` than its text."""
-        return self.with_ids and bool(delta.token_ids)
+        return bool(delta.logprobs) or (self.with_ids and bool(delta.token_ids))
+
+    def beside(self, delta: pb.Delta) -> dict[str, Any]:
+        """A chunk's fields beside OpenAI's `delta`: what else is told of these tokens."""
+        more: dict[str, Any] = {"token_ids": list(delta.token_ids)} if self.with_ids else {}
+        if delta.logprobs:
+            more["logprobs"] = self._logprobs(delta.logprobs)
+        return more
 
     def empty(self, envelope: Envelope) -> dict[str, Any]:
         return envelope.object("chatcmpl", "chat.completion.chunk", [])
+
+    def _logprobs(self, entries: Sequence[pb.TokenLogprob]) -> dict[str, Any] | None:
+        return None if self.logprobs.output is None else chat_logprobs(entries, self.logprobs)
 
     def chunk(
         self,

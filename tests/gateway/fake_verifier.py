@@ -45,6 +45,8 @@ class Answer:
     tell_accepted: bool = True
     # Rounds after which it waits for `release`.
     wait_after: int | None = None
+    # Tokens of a round that has no text.
+    silent: int = 0
     # End the stream without `finished`.
     truncate: bool = False
 
@@ -114,11 +116,15 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             await self.release.wait()
         prompt = prompt_ids(request)
         self.prompt_tokens += len(prompt)
-        yield pb.GenerateResponse(
-            started=pb.Started(
-                request_id=request.request_id, prompt_tokens=len(prompt), cached_prompt_tokens=1
-            )
+        started = pb.Started(
+            request_id=request.request_id, prompt_tokens=len(prompt), cached_prompt_tokens=1
         )
+        if request.sampling.HasField("prompt_logprobs"):
+            started.prompt_token_ids.extend(prompt)
+            started.first_token_bytes = chr(prompt[0]).encode()
+            top = request.sampling.prompt_logprobs
+            started.prompt_logprobs.extend(scored(i, top) for i in prompt[1:])
+        yield pb.GenerateResponse(started=started)
         own = Acceptance(K, keep_steps=request.detailed_acceptance)
         emitted = 0
         for number, (text, drafted) in enumerate(answer.pieces):
@@ -137,7 +143,12 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             self.totals.add(round_)
             self.generation_tokens += len(text)
             emitted += len(text)
-            yield pb.GenerateResponse(delta=pb.Delta(text=text, token_ids=[ord(c) for c in text]))
+            ids = [ord(c) for c in text or "?" * answer.silent]
+            delta = pb.Delta(text=text, token_ids=ids)
+            if request.sampling.HasField("logprobs"):
+                top = request.sampling.logprobs
+                delta.logprobs.extend(scored(token_id, top) for token_id in ids)
+            yield pb.GenerateResponse(delta=delta)
         if answer.truncate:
             return
         finished = pb.Finished(
@@ -211,6 +222,21 @@ class _Health(health_pb2_grpc.HealthServicer):
         states = health_pb2.HealthCheckResponse
         status = states.SERVING if self._verifier.serving else states.NOT_SERVING
         return states(status=status)
+
+
+def scored(token_id: int, top: int) -> pb.TokenLogprob:
+    """A token's log-probabilities: its own names its id, the top ones are of A, B, C, D."""
+    count = 4 if top < 0 else min(top, 4)
+    return pb.TokenLogprob(
+        token_id=token_id,
+        logprob=-token_id / 4,
+        rank=token_id,
+        token_bytes=chr(token_id).encode(),
+        top=[
+            pb.TopLogprob(token_id=65 + i, logprob=-i / 8, token_bytes=bytes([65 + i]))
+            for i in range(count)
+        ],
+    )
 
 
 def prompt_ids(request: pb.GenerateRequest) -> list[int]:
