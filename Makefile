@@ -5,7 +5,7 @@
 #
 # Settings: PYTHON (interpreter for the virtual environment), MODEL (a name, a folder or a hub id),
 # SERVE (options of `outrider serve`, for instance SERVE="--port 9000"), PIP (options of pip install),
-# TESTS (what `make test` runs), EXACTNESS and BENCH (options of these two).
+# TESTS (what `make test` runs), EXACTNESS, BENCH and SOAK (options of these three).
 
 PYTHON ?= python3
 MODEL ?= smollm2-135m
@@ -51,6 +51,11 @@ exactness: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/outrider models pull smollm2-135m
 	$(BIN)/python -m benchmarks.cpu $(BENCH)
+
+# Ten minutes of everything at once; SOAK="--tiny --minutes 1 --clients 4" for a first look.
+soak: $(VENV)/.installed-dev
+	$(BIN)/outrider models pull smollm2-135m
+	$(BIN)/python -m benchmarks.soak $(SOAK)
 
 protos: $(VENV)/.installed-dev
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=protos --pyi_out=protos \
