@@ -11,10 +11,11 @@ from collections.abc import Sequence
 # Steps that the fit remembers, and the prior that holds attention's share at 0: so many steps whose
 # positions differed by so much.
 _MEMORY, _PRIOR_STEPS, _PRIOR_SPREAD = 64.0, 4.0, 64.0
-# Largest ratio to what was expected that one step may tell: a pause is not prefill.
+# Largest ratio to what was expected that one step may tell alone: a pause is not prefill.
 _CLIP = 3.0
-# Seconds that a token takes at least, whatever was measured.
-_LEAST = 1e-9
+# Seconds that a token takes at least, alone and as a share of what was expected: what the rest of a
+# step took is an estimate too, and may be too high.
+_LEAST, _LEAST_SHARE = 1e-9, 0.01
 
 
 class PrefillPace:
@@ -27,7 +28,8 @@ class PrefillPace:
         if not per_token > 0.0:
             raise ValueError(f"per_token is {per_token} seconds; allowed: above 0")
         self._a, self._b = per_token, 0.0
-        self._steps = 0
+        # Seconds for each token of the step before, as measured.
+        self._last = math.inf
         self._weight = 0.0
         # Decayed means and moments of mean position (x) and seconds for each token (y).
         self._x = self._y = self._xx = self._xy = 0.0
@@ -51,11 +53,10 @@ class PrefillPace:
             return
         position = sum(count * (start + count / 2) for start, count in chunks) / tokens
         expected = self._a + self._b * position
-        pace = max(seconds / tokens, expected / _CLIP, _LEAST)
-        if self._steps:
-            pace = min(pace, expected * _CLIP)
-        self._steps += 1
-        self._learn(position, pace)
+        pace = max(seconds / tokens, _LEAST_SHARE * expected, _LEAST)
+        believed = min(pace, max(expected * _CLIP, self._last))
+        self._last = pace
+        self._learn(position, believed)
 
     def _learn(self, x: float, y: float) -> None:
         self._weight = min(self._weight + 1.0, _MEMORY)
