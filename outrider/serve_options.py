@@ -47,6 +47,7 @@ class ServeOptions(BaseModel):
     draft_deadline_ms: Annotated[float, Field(ge=0, le=60_000)] = 10.0
     per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = "summary"
     enable_force_include_usage: bool = False
+    tool_call_parser: Literal["hermes", "llama3_json", "mistral"] = "hermes"
     no_compile: bool = False
     trust_request_chat_template: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"

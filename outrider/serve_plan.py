@@ -128,6 +128,7 @@ def _gateway(options: ServeOptions, verifier: str, runtime_dir: Path) -> Service
         f"--host={options.host}",
         f"--port={options.port}",
         f"--per-request-spec-decode-metrics={options.per_request_spec_decode_metrics}",
+        f"--tool-call-parser={options.tool_call_parser}",
     ]
     if options.enable_force_include_usage:
         command.append("--enable-force-include-usage")

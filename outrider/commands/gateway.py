@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from enum import Enum
+from typing import Annotated, TypeVar
 
 import typer
 
 from outrider.addresses import parse_address, require_free_port
 from outrider.commands.options import LogLevel, RuntimeDir, service_process
 from outrider.errors import InputError
+
+_Choice = TypeVar("_Choice", bound=Enum)
 
 
 def gateway(
@@ -24,6 +27,10 @@ def gateway(
         bool,
         typer.Option("--enable-force-include-usage", help="Send usage in every stream."),
     ] = False,
+    tool_call_parser: Annotated[
+        str,
+        typer.Option(help="How the model writes tool calls: hermes, llama3_json or mistral."),
+    ] = "hermes",
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
 ) -> None:
@@ -31,20 +38,26 @@ def gateway(
     with service_process(log_level, runtime_dir):
         from gateway.server import run
         from gateway.settings import GatewaySettings, SpecDecodeMetrics
+        from gateway.tools.parsers import Notation
 
-        allowed = [item.value for item in SpecDecodeMetrics]
-        if per_request_spec_decode_metrics not in allowed:
-            raise InputError(
-                f"--per-request-spec-decode-metrics: {per_request_spec_decode_metrics!r} is not "
-                f"one of {', '.join(allowed)}"
-            )
+        metrics, parser = "--per-request-spec-decode-metrics", "--tool-call-parser"
         settings = GatewaySettings(
             host=host,
             port=port,
             verifiers=tuple(parse_address(address, "--verifier") for address in verifier),
-            per_request_spec_decode_metrics=SpecDecodeMetrics(per_request_spec_decode_metrics),
+            per_request_spec_decode_metrics=_one_of(
+                SpecDecodeMetrics, per_request_spec_decode_metrics, metrics
+            ),
             force_include_usage=enable_force_include_usage,
+            tool_call_parser=_one_of(Notation, tool_call_parser, parser),
             log_level=log_level,
         )
         require_free_port(host, port)
         run(settings)
+
+
+def _one_of(kind: type[_Choice], value: str, option: str) -> _Choice:
+    allowed = [item.value for item in kind]
+    if value not in allowed:
+        raise InputError(f"{option}: {value!r} is not one of {', '.join(allowed)}")
+    return kind(value)

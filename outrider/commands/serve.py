@@ -109,6 +109,13 @@ def serve(
     enable_force_include_usage: Annotated[
         bool, typer.Option("--enable-force-include-usage", help="Send usage in every stream.")
     ] = False,
+    tool_call_parser: Annotated[
+        str | None,
+        typer.Option(
+            help="How the model writes tool calls: hermes, llama3_json or mistral.  "
+            "[default: hermes]"
+        ),
+    ] = None,
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,
@@ -146,6 +153,7 @@ def serve(
         "draft_deadline_ms": draft_deadline_ms,
         "per_request_spec_decode_metrics": per_request_spec_decode_metrics,
         "enable_force_include_usage": enable_force_include_usage or None,
+        "tool_call_parser": tool_call_parser,
         "no_compile": no_compile or None,
         "trust_request_chat_template": trust_request_chat_template or None,
         "log_level": log_level,

@@ -127,6 +127,10 @@ WRONG = [
         ("gateway", "--verifier", "a:1", "--per-request-spec-decode-metrics", "all"),
         "--per-request-spec-decode-metrics: 'all' is not one of none, summary, detailed",
     ),
+    (
+        ("gateway", "--verifier", "a:1", "--tool-call-parser", "llama4"),
+        "--tool-call-parser: 'llama4' is not one of hermes, llama3_json, mistral",
+    ),
     (("proposer", "--listen", "x", "--method", "ngram"), "--listen: 'x' is not an address"),
     (("proposer", "--listen", "a:1", "--method", "eagle"), "method 'eagle' is not supported"),
     (("proposer", "--listen", "a:1"), "method is required"),

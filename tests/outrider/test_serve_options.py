@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.tools.parsers import Notation
 from outrider.config import DEFAULT_SPECULATION
 from outrider.errors import InputError
 from outrider.serve_options import ServeOptions, merge_options
@@ -84,6 +85,7 @@ GOOD: dict[str, tuple[object, ...]] = {
     "served_model_name": ("x",),
     "draft_deadline_ms": (0, 2.5, 60_000),
     "per_request_spec_decode_metrics": ("none", "summary", "detailed"),
+    "tool_call_parser": tuple(notation.value for notation in Notation),
     "log_level": ("debug", "info", "warning", "error"),
     "no_compile": (True, False),
     "enable_force_include_usage": (True, False),
@@ -103,6 +105,7 @@ BAD: dict[str, tuple[object, ...]] = {
     "served_model_name": ("", 3),
     "draft_deadline_ms": (-1, 60_001, "10", float("nan")),
     "per_request_spec_decode_metrics": ("all", True),
+    "tool_call_parser": ("llama4", None),
     "log_level": ("INFO", "trace", ""),
     "no_compile": ("yes", 1),
     "enable_force_include_usage": ("no",),

@@ -88,6 +88,7 @@ def test_options_reach_their_process() -> None:
         port=9000,
         per_request_spec_decode_metrics="detailed",
         enable_force_include_usage=True,
+        tool_call_parser="mistral",
         log_level="debug",
     )
     assert {
@@ -108,6 +109,7 @@ def test_options_reach_their_process() -> None:
         "--port=9000",
         "--per-request-spec-decode-metrics=detailed",
         "--enable-force-include-usage",
+        "--tool-call-parser=mistral",
     } <= set(services["gateway"].command)
     assert all("--log-level=debug" in service.command for service in services.values())
 
