@@ -163,7 +163,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("tool_choice without tools", "tool_choice", CHAT, _with(tool_choice="required")),
     Refusal(
         "tool_choice of no tool",
-        "tool_choice",
+        "tool_choice.function.name",
         CHAT,
         _with(
             tools=[tool("tides")],

@@ -22,7 +22,7 @@ _PLACES: tuple[tuple[Place, float], ...] = (
     (Place.TOKENIZE, 0.04),
     (Place.DETOKENIZE, 0.04),
 )
-REFUSED_SHARE = 0.06
+REFUSED_SHARE = 0.08
 CANCELLED_SHARE = 0.12
 _LAST_CHUNK_OF_CANCEL = 12
 
@@ -42,13 +42,10 @@ class RequestFactory:
 
     def request(self, number: int) -> SoakRequest:
         rng = random.Random(f"{self._seed}/{number}")
+        if rng.random() < REFUSED_SHARE:
+            return self._refused(rng, number)
         (place,) = rng.choices([p for p, _ in _PLACES], [share for _, share in _PLACES])
         draw = begin(rng, self._facts, place)
-        if rng.random() < REFUSED_SHARE:
-            bad = rng.choice([one for one in REFUSALS if place in one.places])
-            bad.spoil(draw)
-            name = f"refused: {bad.name}"
-            return SoakRequest(number, place, draw.body, (name,), refused=bad.param_at(place))
         for kind in KINDS:
             chosen = rng.random() < kind.weight
             if chosen and kind.fits(draw) and (kind.name, place) not in self._missing:
@@ -59,6 +56,14 @@ class RequestFactory:
         return SoakRequest(
             number, place, draw.body, tuple(draw.kinds), cancel, matches=draw.matches
         )
+
+    def _refused(self, rng: random.Random, number: int) -> SoakRequest:
+        bad = rng.choice(REFUSALS)
+        place = rng.choice(sorted(bad.places, key=lambda place: place.value))
+        draw = begin(rng, self._facts, place)
+        bad.spoil(draw)
+        name = f"refused: {bad.name}"
+        return SoakRequest(number, place, draw.body, (name,), refused=bad.param_at(place))
 
 
 def probe(kind_name: str, place: Place, facts: Facts) -> SoakRequest:
