@@ -23,7 +23,11 @@ SPEC_BENCH_SETS = {
     "rag": ("rag",),
     "chat": ("writing", "roleplay"),
 }
-SET_NAMES = (*SPEC_BENCH_SETS, "humaneval", "rewrite")
+SET_NAMES = (*SPEC_BENCH_SETS, "humaneval", "rewrite", "edits")
+
+# Functions shorter than this many characters would be rewritten before an answer's 128 tokens
+# are full, and what follows is no rewriting.
+_REWRITE_MIN_CHARACTERS = 500
 
 
 class Tokenizer(Protocol):
@@ -81,6 +85,8 @@ def raw_prompts(name: str, data: Path) -> Iterator[RawPrompt]:
     elif name == "humaneval":
         yield from _human_eval(data / HUMAN_EVAL)
     elif name == "rewrite":
+        yield from _rewrites(data / HUMAN_EVAL)
+    elif name == "edits":
         yield from code_edits()
     else:
         raise ValueError(f"unknown prompt set {name!r}; known are {', '.join(SET_NAMES)}")
@@ -117,10 +123,28 @@ def _spec_bench(path: Path, categories: Sequence[str]) -> Iterator[RawPrompt]:
 
 
 def _human_eval(path: Path) -> Iterator[RawPrompt]:
+    for row in _gzip_lines(path):
+        yield RawPrompt(row["task_id"], row["prompt"], chat=False)
+
+
+def _rewrites(path: Path) -> Iterator[RawPrompt]:
+    """HumanEval's functions with their solutions, to be returned under another name."""
+    for row in _gzip_lines(path):
+        code = row["prompt"] + row["canonical_solution"]
+        if len(code) < _REWRITE_MIN_CHARACTERS:
+            continue
+        new = f"{row['entry_point']}_v2"
+        text = (
+            f"Original code:\n\n```python\n{code.strip()}\n```\n\n"
+            f"The same code with the function renamed to {new}:\n\n```python\n"
+        )
+        yield RawPrompt(row["task_id"], text, chat=False)
+
+
+def _gzip_lines(path: Path) -> Iterator[dict[str, Any]]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
-            row = json.loads(line)
-            yield RawPrompt(row["task_id"], row["prompt"], chat=False)
+            yield json.loads(line)
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:

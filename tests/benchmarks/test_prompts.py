@@ -48,6 +48,18 @@ def test_prompts_that_are_too_long_are_passed_over(data: Path) -> None:
     assert prompt.name == "rag-6"
 
 
+def test_rewrite_asks_for_long_functions_under_another_name(data: Path) -> None:
+    with gzip.open(data / "HumanEval.jsonl.gz", "wt") as handle:
+        for name, length in (("short", 10), ("long", 600)):
+            row = {"task_id": name, "prompt": f"def {name}():\n", "entry_point": name}
+            row["canonical_solution"] = "    pass\n" + "#" * length
+            handle.write(json.dumps(row) + "\n")
+    (raw,) = raw_prompts("rewrite", data)
+    assert raw.name == "long" and not raw.chat
+    assert raw.text.startswith("Original code:\n\n```python\ndef long():")
+    assert raw.text.endswith("renamed to long_v2:\n\n```python\n")
+
+
 def test_too_few_prompts_are_an_error(data: Path) -> None:
     with pytest.raises(ValueError, match=r"'rag' has 1 prompts of at most 10 tokens; 2"):
         load_set("rag", data, Letters(), limit=2, max_prompt_tokens=10)
