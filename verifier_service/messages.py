@@ -105,6 +105,10 @@ class Constraint(Protocol):
     def ended(self) -> bool:
         """Whether the output is complete: nothing may follow but the end of the request."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether the output may end here; it may go on as well unless it has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class SparseRow:
@@ -116,7 +120,10 @@ class SparseRow:
 
 @dataclass(frozen=True, slots=True)
 class DraftBlock:
-    """A chain of draft tokens that continues `base_length` committed ids."""
+    """A chain of draft tokens that continues `base_length` committed ids.
+
+    `refused` counts the ids at the offered block's end that a request's constraint cut off.
+    """
 
     proposer: str
     base_length: int
@@ -127,6 +134,7 @@ class DraftBlock:
     confidences: tuple[float, ...] = ()
     draft_ns: int = 0
     lookahead_hit: bool = False
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

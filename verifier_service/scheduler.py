@@ -12,12 +12,15 @@ import math
 import time
 
 from outrider.acceptance import Round
+from verifier_service import constraints
 from verifier_service.block_tables import BlockTables
+from verifier_service.constraints import ConstraintFailure
 from verifier_service.controller import Candidate, Controller, Decision
 from verifier_service.core import QueueFullError
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
 from verifier_service.messages import (
     DraftBlock,
+    FinishReason,
     Output,
     OutputSink,
     QForm,
@@ -166,7 +169,7 @@ class Scheduler:
         room = max(self._budget - len(decoding), MIN_PREFILL)
         shares = self._prefill.plan(prefilling, decoding, room)
         share = sum(count for _, count in shares)
-        offers = {s.sequence_id: _usable(s, blocks.get(s.sequence_id, [])) for s in decoding}
+        offers = {s.sequence_id: self._offers(s, blocks) for s in decoding}
         decisions = self._controller.plan(
             [self._candidate(s, offers[s.sequence_id]) for s in decoding],
             other_query_tokens=share,
@@ -177,15 +180,26 @@ class Scheduler:
         for sequence, decision in zip(decoding, decisions, strict=True):
             if not sequence.blocks:
                 continue
-            part = self._round(sequence, decision)
+            offered = tuple(offers[sequence.sequence_id])
+            refused = not offered and bool(_usable(sequence, blocks))
+            try:
+                part = self._round(sequence, constraints.explained(decision, refused=refused))
+            except ConstraintFailure as failure:
+                self._fail(sequence, failure)
+                continue
             if part is not None:
-                offered = tuple(offers[sequence.sequence_id])
                 planned.append(Planned(sequence, part[0], part[1], offered))
         # A preemption may have ended a sequence that was planned before it.
         planned = [part for part in planned if part.sequence.blocks]
         for sequence, count in shares:
-            if sequence.blocks:
-                planned.append(Planned(sequence, self._prefill_chunk(sequence, count), PREFILL))
+            if not sequence.blocks:
+                continue
+            try:
+                chunk = self._prefill_chunk(sequence, count)
+            except ConstraintFailure as failure:
+                self._fail(sequence, failure)
+                continue
+            planned.append(Planned(sequence, chunk, PREFILL))
         return planned
 
     def take_copies(self) -> list[tuple[int, int]]:
@@ -203,8 +217,7 @@ class Scheduler:
             if not sequence.blocks:
                 continue
             if verdict is not None and verdict.refusal:
-                self._end(sequence, finished=False)
-                outputs.append((sequence.sink, Output(refusal=verdict.refusal)))
+                outputs.append((sequence.sink, self._end_refused(sequence, verdict)))
                 continue
             told: tuple[TokenLogprob, ...] = ()
             if verdict is not None:
@@ -215,8 +228,36 @@ class Scheduler:
                 if told:
                     outputs.append((sequence.sink, Output(prompt_logprobs=told)))
                 continue
-            outputs.append((sequence.sink, self._commit(part, verdict, times, told)))
+            try:
+                outputs.append((sequence.sink, self._commit(part, verdict, times, told)))
+            except ConstraintFailure as failure:
+                self._end(sequence, finished=False)
+                outputs.append((sequence.sink, Output(error=str(failure))))
         return outputs
+
+    def _end_refused(self, sequence: Sequence, verdict: Verdict) -> Output:
+        """End a request that nothing may follow: its structure may be complete, or it is at fault.
+
+        Complete output ends like this where min_tokens or allowed_token_ids forbid its stop ids.
+        """
+        complete = constraints.satisfied(sequence)
+        self._end(sequence, finished=complete)
+        if complete:
+            return Output(finish_reason=FinishReason.STOP, cached_prompt_tokens=sequence.cached)
+        return Output(refusal=verdict.refusal)
+
+    def _fail(self, sequence: Sequence, failure: ConstraintFailure) -> None:
+        """End a request whose constraint cannot say what may follow; the others run on."""
+        self._end(sequence, finished=False)
+        sequence.sink(Output(error=str(failure)))
+
+    def _offers(self, sequence: Sequence, blocks: dict[int, list[DraftBlock]]) -> list[DraftBlock]:
+        """What may be verified of the blocks that continue the sequence as it is."""
+        try:
+            return constraints.admissible(sequence, _usable(sequence, blocks))
+        except ConstraintFailure as failure:
+            self._fail(sequence, failure)
+            return []
 
     def _commit(
         self,
@@ -228,7 +269,7 @@ class Scheduler:
         sequence, decision = part.sequence, part.decision
         teach(self._controller, part, verdict)
         base = sequence.num_output
-        tokens, reason, stop = sequence.cut(verdict.tokens)
+        tokens, reason, stop = constraints.commit(sequence, sequence.cut(verdict.tokens))
         sequence.ids.extend(tokens)
         sequence.computed = len(sequence.ids) - 1
         sequence.proposer = decision.block.proposer if decision.block and decision.drafted else ""
@@ -236,7 +277,7 @@ class Scheduler:
         sequence.accepted = min(verdict.accepted, len(tokens))
         round_ = Round(
             base=base,
-            offered=len(decision.block.token_ids) if decision.block else 0,
+            offered=len(decision.block.token_ids) + decision.block.refused if decision.block else 0,
             drafted=decision.drafted,
             accepted=sequence.accepted,
             emitted=len(tokens),
@@ -294,20 +335,23 @@ class Scheduler:
             q=block.q[: decision.drafted] if block else (),
             sequence_ids=sequence.ids,
             prompt_length=sequence.prompt_length,
+            mask=constraints.masks(sequence, drafts),
         )
         return chunk, decision
 
     def _prefill_chunk(self, sequence: Sequence, count: int) -> Chunk:
         start = sequence.computed
+        samples = start + count == len(sequence.ids)
         return Chunk(
             ids=sequence.ids[start : start + count],
             start=start,
             blocks=sequence.blocks,
             drafts=0,
-            samples=start + count == len(sequence.ids),
+            samples=samples,
             sampling=sequence.sampling,
             sequence_ids=sequence.ids,
             prompt_length=sequence.prompt_length,
+            mask=constraints.masks(sequence, ()) if samples else None,
             prompt_logprobs=sequence.prompt_untold,
         )
 
@@ -332,7 +376,8 @@ def _rank(sequence: Sequence) -> tuple[int, int]:
     return sequence.rank
 
 
-def _usable(sequence: Sequence, blocks: list[DraftBlock]) -> list[DraftBlock]:
+def _usable(sequence: Sequence, blocks: dict[int, list[DraftBlock]]) -> list[DraftBlock]:
     """Blocks that continue the sequence as it is; a late one never reaches a step."""
     length = len(sequence.ids)
-    return [block for block in blocks if block.base_length == length and block.token_ids]
+    own = blocks.get(sequence.sequence_id, [])
+    return [block for block in own if block.base_length == length and block.token_ids]
