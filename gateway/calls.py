@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from speculation.v1 import verifier_pb2 as pb
 
+from gateway.bodies import INT64_MAX, ChatBody, CompletionBody, GenerationBody, TokenizeBody
 from gateway.errors import bad_request
 from gateway.logprobs import LogprobOptions, logprob_options
 from gateway.prompts import Prompt
-from gateway.requests import INT64_MAX, ChatBody, CompletionBody, GenerationBody, TokenizeBody
 from gateway.sampling_fields import add_sampling_fields
 from gateway.settings import GatewaySettings, SpecDecodeMetrics
 from gateway.tools.calling import add_tools

@@ -12,12 +12,13 @@ from speculation.v1 import verifier_pb2 as pb
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from gateway.bodies import DetokenizeBody
 from gateway.body import read_json_object
 from gateway.calls import tokenize_request
 from gateway.errors import ApiError, bad_request
 from gateway.landing import landing_page
 from gateway.metrics import GatewayMetrics
-from gateway.requests import DetokenizeBody, parse, parse_tokenize
+from gateway.requests import parse, parse_tokenize
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from outrider import __version__

@@ -1,7 +1,7 @@
 """What becomes of every request field that OpenAI's or vLLM's server knows.
 
 Knows one line about each field. Whether a field works, is refused or is ignored is read from where
-that is decided: the bodies of requests.py and the lists of fields.py.
+that is decided: the bodies of bodies.py and the lists of fields.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from gateway.bodies import ChatBody, CompletionBody
 from gateway.fields import CHAT_UNSUPPORTED, COMPLETION_UNSUPPORTED, IGNORED
-from gateway.requests import ChatBody, CompletionBody
 
 
 class Status(Enum):

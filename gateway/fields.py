@@ -1,7 +1,7 @@
 """Request fields that OpenAI's and vLLM's APIs know and Outrider does not support yet.
 
 Knows their names and the values that ask for nothing; a request may carry those. Does not know
-the supported fields: requests.py does.
+the supported fields: bodies.py does.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from gateway.access import record_of
 from gateway.answers import AnswerOptions, GenerationResponse
+from gateway.bodies import ChatBody, CompletionBody, GenerationBody
 from gateway.body import read_json_object
 from gateway.calls import (
     ChoiceCall,
@@ -31,7 +32,7 @@ from gateway.calls import (
 from gateway.generation import Generation
 from gateway.logprobs import logprob_options
 from gateway.metrics import GatewayMetrics
-from gateway.requests import ChatBody, CompletionBody, GenerationBody, parse_chat, parse_completion
+from gateway.requests import parse_chat, parse_completion
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from gateway.shapes import ChatShape, CompletionShape, Shape

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from speculation.v1 import verifier_pb2 as pb
 
-from gateway.requests import ChatBody, CompletionBody
+from gateway.bodies import ChatBody, CompletionBody
 
 # JSON has no infinity: what OpenAI and vLLM show for an impossible token.
 _IMPOSSIBLE: Final = -9999.0

@@ -9,8 +9,8 @@ import json
 
 from speculation.v1 import verifier_pb2 as pb
 
+from gateway.bodies import ChatBody
 from gateway.errors import bad_request
-from gateway.requests import ChatBody
 from gateway.tools.definitions import ChoiceMode
 from gateway.tools.schemas import held_to
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from speculation.v1 import verifier_pb2 as pb
 
+from gateway.bodies import ChatBody
 from gateway.generation import Choice
-from gateway.requests import ChatBody
 from gateway.shapes import ChatShape, Envelope, Shape
 from gateway.tools.definitions import ChoiceMode, NamedChoice
 from gateway.tools.parsers import Notation, new_call_id, parser_of

@@ -9,11 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.bodies import ChatBody, CompletionBody
 from gateway.errors import ApiError
 from gateway.field_page import page
 from gateway.field_table import Row, Status, rows
 from gateway.fields import CHAT_UNSUPPORTED, COMPLETION_UNSUPPORTED, IGNORED
-from gateway.requests import ChatBody, CompletionBody, parse_chat, parse_completion
+from gateway.requests import parse_chat, parse_completion
 from tests.gateway.fake_verifier import MODEL, FakeVerifier
 
 PAGE = Path(__file__).parents[2] / "docs" / "request-fields.md"

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from gateway.bodies import DetokenizeBody
 from gateway.body import parse_json_object
 from gateway.errors import ApiError
-from gateway.requests import DetokenizeBody, parse, parse_chat, parse_completion, parse_tokenize
+from gateway.requests import parse, parse_chat, parse_completion, parse_tokenize
 from tests.gateway.fake_verifier import MODEL
 
 COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": "x"}
