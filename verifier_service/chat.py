@@ -7,18 +7,32 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import Any
+from typing import Any, Final
 
 from speculation.v1 import verifier_pb2
 from transformers import PreTrainedTokenizerBase
 
 from verifier_service.request_error import RequestError, shorten
+from verifier_service.tool_prompt import as_text, takes_tools, with_parsed_calls
 
 # What a client may not set through template variables: the template itself, and what the
 # messages of verifier.proto say with fields of their own.
 _RESERVED = frozenset(inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters) | {
     "messages"
 }
+
+# How the model is told of tools (GetInfoResponse.tools_in_prompt).
+TOLD_BY_TEMPLATE: Final = "template"
+TOLD_BY_INSTRUCTION: Final = "instruction"
+
+
+def tools_in_prompt(tokenizer: PreTrainedTokenizerBase) -> str:
+    """How `render_chat` tells the model of tools; empty for a model without a chat template."""
+    if not tokenizer.chat_template:
+        return ""
+    # A tokenizer may have a second template for requests with tools.
+    takes = takes_tools(tokenizer.get_chat_template(tools=[{}]))
+    return TOLD_BY_TEMPLATE if takes else TOLD_BY_INSTRUCTION
 
 
 def render_chat(tokenizer: PreTrainedTokenizerBase, chat: verifier_pb2.ChatMessages) -> str:
@@ -38,6 +52,9 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, chat: verifier_pb2.ChatMessa
     documents = _objects(chat.documents_json, "documents")
     variables = _variables(chat.template_kwargs_json)
     try:
+        source = chat.chat_template or tokenizer.get_chat_template(tools=tools)
+        if not takes_tools(source):
+            messages, tools = as_text(messages, tools or []), None
         prompt = tokenizer.apply_chat_template(
             messages,
             tools=tools,
@@ -79,7 +96,8 @@ def _message(message: object, index: int) -> dict[str, Any]:
         )
     content = message.get("content")
     if isinstance(content, list):
-        return {**message, "content": _join_parts(content, where)}
+        message = {**message, "content": _join_parts(content, where)}
+        return with_parsed_calls(message, where)
     if content is not None and not isinstance(content, str):
         raise RequestError(
             f"{where}.content {_shown(content)} is neither a string nor an array of text parts",
@@ -90,7 +108,7 @@ def _message(message: object, index: int) -> dict[str, Any]:
             f"{where}.content is missing: a string or an array of text parts is needed",
             field="messages",
         )
-    return message
+    return with_parsed_calls(message, where)
 
 
 def _join_parts(parts: list[object], where: str) -> str:

@@ -242,6 +242,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             max_model_len=model.max_model_len,
             vocabulary_size=model.vocab_size,
             vocabulary_fingerprint=backend.text.fingerprint,
+            tools_in_prompt=backend.text.tools_in_prompt,
             eos_token_ids=model.eos_token_ids,
             engine=model.engine,
             device=model.device,

@@ -7,6 +7,7 @@ truncation state while they encode): the server gives them one worker thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from outrider.errors import InputError
 from outrider.vocabulary import fingerprint
-from verifier_service.chat import render_chat
+from verifier_service.chat import TOLD_BY_INSTRUCTION, render_chat, tools_in_prompt
 from verifier_service.detokenizer import Detokenizer, detokenizer_factory
 from verifier_service.request_error import CONTEXT_LENGTH_EXCEEDED, RequestError, shorten
 from verifier_service.token_pieces import token_bytes
 from verifier_service.truncation import Truncation
+
+logger = logging.getLogger(__name__)
 
 # A normalizer may shorten text (Hangul composes three characters into one), so a prompt is called
 # too long by its characters alone only where it is too long even then.
@@ -35,6 +38,7 @@ class Text:
         self._token_bytes = token_bytes(tokenizer)
         vocabulary = tokenizer.get_vocab()
         self.fingerprint: str = fingerprint(vocabulary)
+        self.tools_in_prompt: str = tools_in_prompt(tokenizer)
         self.eos_token_id: int | None = tokenizer.eos_token_id
         self.longest_token: int = max(len(token) for token in vocabulary)
 
@@ -47,7 +51,13 @@ class Text:
         except Exception as error:
             reason = shorten(" ".join(str(error).split()) or type(error).__name__, 300)
             raise InputError(f"model: no tokenizer can be read from {folder}: {reason}") from error
-        return cls(tokenizer)
+        text = cls(tokenizer)
+        if text.tools_in_prompt == TOLD_BY_INSTRUCTION:
+            logger.info(
+                "the chat template takes no tools: requests with tools get a system instruction, "
+                "and calls and results in their messages become text"
+            )
+        return text
 
     def encode(
         self, text: str, *, add_special_tokens: bool, truncation: Truncation | None = None

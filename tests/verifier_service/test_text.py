@@ -17,6 +17,7 @@ from verifier_service.request_error import RequestError
 from verifier_service.text import Text
 
 USER = {"role": "user", "content": "a cat"}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +137,7 @@ def test_what_the_template_refuses_is_told_in_its_words(text: Text) -> None:
 
 
 def test_what_breaks_the_template_is_told_without_a_traceback(text: Text) -> None:
-    broken: Any = [{"role": "assistant", "content": None, "tool_calls": [{}]}]
+    broken: Any = [{"role": "assistant", "content": None, "tool_calls": [CALL]}]
     message = refused(text, chat(broken))
     assert "do not fit the model's chat template: UndefinedError" in message
     assert "Traceback" not in message and "\n" not in message
