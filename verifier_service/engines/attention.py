@@ -106,8 +106,8 @@ class PagedCache:
     def _copy(self, sources: list[int], targets: list[int]) -> None:
         """All at once: everything is read before anything is written."""
         device = self.keys[0].device
-        read = torch.tensor(sources, device=device)
-        write = torch.tensor(targets, device=device)
+        read = torch.tensor(sources, dtype=torch.int64, device=device)
+        write = torch.tensor(targets, dtype=torch.int64, device=device)
         for layer in (*self.keys, *self.values):
             layer.index_copy_(0, write, layer.index_select(0, read))
 
