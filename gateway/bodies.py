@@ -165,7 +165,7 @@ class TokenizeBody(_ChatFields):
     model: str | None = Field(None, description="the name of a served model")
     prompt: str | None = Field(None, description="a string")
     messages: Annotated[list[dict[str, Any]] | None, PlainValidator(check_messages)] = None
-    tools: list[dict[str, Any]] | None = Field(None, description="a list of tools")
+    tools: Annotated[list[Tool], PlainValidator(check_tools)] = []
     add_special_tokens: _Flag = None
     return_token_strs: _Flag = None
 

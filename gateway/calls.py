@@ -78,7 +78,7 @@ def tokenize_request(body: TokenizeBody) -> pb.TokenizeRequest:
     if body.messages is not None:
         request.chat.CopyFrom(_chat(body))
         if body.tools:
-            request.chat.tools_json = _json(body.tools, "tools")
+            request.chat.tools_json = _json([tool.definition for tool in body.tools], "tools")
     else:
         request.text = body.prompt or ""
     return request
