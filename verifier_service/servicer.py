@@ -24,10 +24,14 @@ from verifier_service.backend import Backend
 from verifier_service.bad_words import bad_word_ids
 from verifier_service.core import QueueFullError
 from verifier_service.field_checks import check_token_ids
+from verifier_service.grammar.grammars import Grammars
+from verifier_service.grammar.requested import hopeless, requested_structure
+from verifier_service.grammar.structure import HopelessStructureError
+from verifier_service.grammar.vocabulary import Vocabulary
 from verifier_service.handover import Handover
 from verifier_service.lifecycle import Lifecycle
 from verifier_service.logprob_messages import LogprobMessages
-from verifier_service.messages import RejectionRule, Request
+from verifier_service.messages import Constraint, RejectionRule, Request
 from verifier_service.prompts import Prompts
 from verifier_service.proposer_state import speculation_state
 from verifier_service.request_error import RequestError, shorten
@@ -61,6 +65,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self._backend: Backend | None = None
         self._limits: Limits | None = None
         self._prompts: Prompts | None = None
+        self._grammars: Grammars | None = None
         self._ledger = Ledger(settings.num_speculative_tokens)
         self._handover = Handover(asyncio.get_running_loop())
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
@@ -87,6 +92,9 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             self._on_tokenizer,
             trust_request_chat_template=self._settings.trust_request_chat_template,
         )
+        self._grammars = Grammars(
+            partial(Vocabulary.of, backend.text.tokenizer, model.vocab_size, model.eos_token_ids)
+        )
         self._backend = backend
 
     def shut_down_answers(self) -> None:
@@ -110,6 +118,8 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         """Once no RPC runs and the engine is quiet."""
         self._handover.close()
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        if self._grammars is not None:
+            self._grammars.close()
 
     async def Generate(self, request: verifier_pb2.GenerateRequest, context: Context) -> None:
         await self._guard(context, "Generate", partial(self._generate, request, context))
@@ -140,7 +150,8 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         core_request = complete(
             checked, prompt_ids, limits, prompt_field=prompt_field, bad_words=bad_words
         )
-        # The wait for the tokenizer may have been long.
+        core_request.constraint = await self._constraint(request, core_request)
+        # The wait for the tokenizer or a grammar may have been long.
         await self._serving()
         answer = self._submit(core_request, checked, backend)
         try:
@@ -208,6 +219,19 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         if not words:
             return ()
         return await self._on_tokenizer(partial(bad_word_ids, backend.text, words))
+
+    async def _constraint(
+        self, request: verifier_pb2.GenerateRequest, core_request: Request
+    ) -> Constraint | None:
+        structure = requested_structure(request)
+        if structure is None:
+            return None
+        if self._grammars is None:
+            raise RuntimeError("no backend is attached")
+        try:
+            return await self._grammars.constraint(structure, core_request.sampling.stop_token_ids)
+        except HopelessStructureError as error:
+            raise hopeless(request.structured, str(error)) from error
 
     async def _tokenize(
         self, request: verifier_pb2.TokenizeRequest

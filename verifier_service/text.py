@@ -33,7 +33,7 @@ class Text:
     """One tokenizer and what the verifier's edge asks of it."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = self._tokenizer = tokenizer
         self._make_detokenizer = detokenizer_factory(tokenizer)
         self._token_bytes = token_bytes(tokenizer)
         vocabulary = tokenizer.get_vocab()
