@@ -151,6 +151,20 @@ def test_rows_of_a_mixed_batch_reach_the_right_chunks() -> None:
     assert fourth.prompt_logprobs == tuple(score(logits, wanted))
 
 
+def test_a_refusal_stays_one() -> None:
+    prompt = [3, 1, 4]
+    chunks = [
+        chunk(prompt, 0, prompt=prompt, samples=True, top=0, prompt_top=0),
+        chunk([2], 4, prompt=[0], samples=True, top=1),
+    ]
+    refused, other = with_logprobs(
+        torch.randn(4, 7), chunks, [Verdict(0, [], refusal="nothing is allowed"), Verdict(0, [5])]
+    )
+    assert refused is not None and other is not None
+    assert (refused.refusal, refused.logprobs) == ("nothing is allowed", ())
+    assert other.logprobs[0].token_id == 5
+
+
 def test_nothing_is_computed_where_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise AssertionError("log-probabilities were computed for nobody")
