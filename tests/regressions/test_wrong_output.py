@@ -6,6 +6,7 @@ Each test's name carries the report; docs/regressions.md lists them all.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,7 +18,8 @@ from tests.regressions.bench import Bench, greedy, plain, seeded
 from tests.regressions.network import ProposerServer, Wire
 from tests.toy import Toy
 from tests.toy_engine import ToySource, oracle, random_guess
-from verifier_service.messages import FinishReason, RejectionRule, Sampling, SequenceView
+from tests.verifier_service.grammar.toy_grammar import STOP, TOY, constraint, text
+from verifier_service.messages import FinishReason, NoDrafts, RejectionRule, Sampling, SequenceView
 
 PROMPT = [1, 2, 3, 1, 2, 3, 1, 2]
 
@@ -268,3 +270,29 @@ def test_vllm_7627_the_written_guarantee_holds_with_everything_at_once() -> None
     for name, (prompt, sampling) in requests.items():
         assert bench.tokens(name) == plain(prompt, sampling), name
     assert bench.scheduler.num_free_blocks == 30
+
+
+@pytest.mark.parametrize("k", [1, 4, 8])
+def test_sglang_21723_structured_answers_end_with_drafts_from_real_sessions(k: int) -> None:
+    """Grammar-terminated requests did not finish: each ends with its structure, drafted for."""
+    pattern = "(ab,){2,6}1"
+    answers = []
+    for ceiling in (0, k):
+        wire = Wire(ProposerServer(NgramProposer(1, 3)), k=k, vocabulary_size=TOY.vocab_size)
+        bench = Bench(wire if ceiling else NoDrafts(), k=ceiling, toy=TOY)
+        for i in range(6):
+            sampling = seeded(i, 40, stop_token_ids=frozenset({STOP}))
+            structure = None if i % 3 == 2 else constraint(pattern)
+            bench.add(f"r{i}", [0, 1, 8] * 3, sampling, constraint=structure)
+        bench.finish()
+        answers.append(bench)
+    without, with_drafts = answers
+    for i in range(6):
+        name = f"r{i}"
+        assert with_drafts.tokens(name) == without.tokens(name)
+        assert with_drafts.reason(name) is without.reason(name)
+        if i % 3 != 2:
+            assert with_drafts.reason(name) is FinishReason.STOP
+            assert re.fullmatch(pattern, text(with_drafts.tokens(name)))
+            assert with_drafts.acceptance(name).num_accepted_draft_tokens > 0
+    assert with_drafts.scheduler.num_free_blocks == with_drafts.num_blocks
