@@ -37,6 +37,7 @@ class ServeOptions(BaseModel):
     max_num_seqs: PositiveInt = 64
     max_num_batched_tokens: PositiveInt = 512
     max_waiting_requests: PositiveInt = 4096
+    max_logprobs: Annotated[int, Field(ge=-1)] = 20
     enable_prefix_caching: bool = True
     prefill_stall_ms: Annotated[float, Field(ge=0, le=60_000)] = 100.0
     kv_cache_memory_bytes: PositiveInt | None = None

@@ -97,6 +97,7 @@ def _verifier(
         f"--max-num-seqs={options.max_num_seqs}",
         f"--max-num-batched-tokens={options.max_num_batched_tokens}",
         f"--max-waiting-requests={options.max_waiting_requests}",
+        f"--max-logprobs={options.max_logprobs}",
         f"--prefill-stall-ms={options.prefill_stall_ms}",
         f"--draft-deadline-ms={options.draft_deadline_ms}",
     ]

@@ -71,6 +71,12 @@ def serve(
     max_waiting_requests: Annotated[
         int | None, typer.Option(help="Most requests that wait.  [default: 4096]")
     ] = None,
+    max_logprobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Most top log-probabilities a request may ask for; -1: any.  [default: 20]"
+        ),
+    ] = None,
     enable_prefix_caching: Annotated[
         bool | None,
         typer.Option(
@@ -143,6 +149,7 @@ def serve(
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": max_num_batched_tokens,
         "max_waiting_requests": max_waiting_requests,
+        "max_logprobs": max_logprobs,
         "enable_prefix_caching": enable_prefix_caching,
         "prefill_stall_ms": prefill_stall_ms,
         "kv_cache_memory_bytes": kv_cache_memory_bytes,

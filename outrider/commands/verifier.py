@@ -47,6 +47,10 @@ def verifier(
     max_waiting_requests: Annotated[
         int, typer.Option(min=1, help="Most requests that wait; more are refused.")
     ] = 4096,
+    max_logprobs: Annotated[
+        int,
+        typer.Option(min=-1, help="Most top log-probabilities a request may ask for; -1: any."),
+    ] = 20,
     enable_prefix_caching: Annotated[
         bool, typer.Option(help="Reuse the cache of prompts that begin alike.")
     ] = True,
@@ -114,6 +118,7 @@ def verifier(
                 max_num_seqs=max_num_seqs,
                 max_num_batched_tokens=max_num_batched_tokens,
                 max_waiting_requests=max_waiting_requests,
+                max_logprobs=max_logprobs,
                 enable_prefix_caching=enable_prefix_caching,
                 prefill_stall_ms=prefill_stall_ms,
                 kv_cache_bytes=kv_cache_memory_bytes,
