@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from gateway.prompts import Prompt, check_messages, check_prompts, check_stop
 from gateway.sampling_fields import SamplingFields
+from gateway.structured import StructuredFields
 from gateway.tools.definitions import (
     Tool,
     ToolChoice,
@@ -65,7 +66,7 @@ class SpeculativeDecoding(BaseModel):
     )
 
 
-class GenerationBody(_Body, SamplingFields):
+class GenerationBody(_Body, SamplingFields, StructuredFields):
     """What both generation endpoints share."""
 
     model: str | None = Field(None, description="the name of a served model")

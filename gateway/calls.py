@@ -18,6 +18,7 @@ from gateway.logprobs import LogprobOptions, logprob_options
 from gateway.prompts import Prompt
 from gateway.sampling_fields import add_sampling_fields
 from gateway.settings import GatewaySettings, SpecDecodeMetrics
+from gateway.structured import add_structured
 from gateway.tools.calling import add_tools
 
 _SEEDS: Final = 2**64
@@ -154,6 +155,7 @@ def _request(
         truncate_right=body.truncation_side == "right",
     )
     add_sampling_fields(request.sampling, body)
+    add_structured(request, body)
     speculative = body.speculative_decoding
     if speculative is not None:
         request.speculation.CopyFrom(

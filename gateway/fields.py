@@ -25,12 +25,13 @@ _SAMPLING: Final[dict[str, tuple[Any, ...]]] = {
 }
 
 _OUTPUT: Final[dict[str, tuple[Any, ...]]] = {
-    "response_format": (None, {"type": "text"}),
-    "structured_outputs": _EMPTY,
     "guided_json": _EMPTY,
     "guided_regex": _EMPTY,
     "guided_choice": _EMPTY,
     "guided_grammar": _EMPTY,
+    "guided_json_object": _OFF,
+    "guided_decoding_backend": _EMPTY,
+    "guided_whitespace_pattern": _EMPTY,
     "return_token_offsets": _OFF,
     "routed_experts_prompt_start": (None, 0),
 }
@@ -68,7 +69,17 @@ CHAT_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 
 # Deprecated field -> the one that took its place.
-_SUCCESSORS: Final = {"functions": "tools", "function_call": "tool_choice"}
+_SUCCESSORS: Final = {
+    "functions": "tools",
+    "function_call": "tool_choice",
+    "guided_json": "structured_outputs with json",
+    "guided_regex": "structured_outputs with regex",
+    "guided_choice": "structured_outputs with choice",
+    "guided_grammar": "structured_outputs with grammar",
+    "guided_json_object": "structured_outputs with json_object",
+    "guided_decoding_backend": "structured_outputs alone, which has one backend",
+    "guided_whitespace_pattern": "structured_outputs with disable_any_whitespace",
+}
 
 # Fields that ask for nothing the answer could lack: accepted with any value.
 IGNORED: Final = frozenset(
