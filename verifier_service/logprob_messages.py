@@ -70,4 +70,5 @@ class LogprobMessages:
         started.prompt_token_ids.extend(self._prompt_ids)
         started.first_token_bytes = self._token_bytes(self._prompt_ids[0])
         started.prompt_logprobs.extend(self._prompt)
-        self._prompt = []
+        # Later outputs owe nothing of the prompt.
+        self._prompt, self._prompt_ids = [], ()

@@ -133,6 +133,33 @@ async def test_the_prompts_come_with_the_first_message_from_however_many_chunks(
         assert not any(delta.logprobs for delta in deltas(found))
 
 
+async def test_outputs_behind_the_first_message_owe_nothing_of_the_prompt() -> None:
+    answer = answer_for(Sampling(prompt_logprobs=0))
+    entries = tuple(entry(i, n) for n, i in enumerate(PROMPT[1:]))
+    first, *rest = rounds(encode("the cat"), per_round=1)
+    answer.take_output(replace(first, prompt_logprobs=entries))
+    assert await answer.next_message() is not None
+    for output in rest:
+        answer.take_output(output)
+    assert [m.WhichOneof("message") for m in await messages(answer)][-1] == "finished"
+
+
+async def test_a_client_may_read_as_the_outputs_come() -> None:
+    answer = answer_for(Sampling(prompt_logprobs=0, logprobs=0))
+    entries = tuple(entry(i, n) for n, i in enumerate(PROMPT[1:]))
+    found: list[pb.GenerateResponse] = []
+    for number, output in enumerate(scored(rounds(encode("the cat"), per_round=1), top=0)):
+        answer.take_output(output if number else replace(output, prompt_logprobs=entries))
+        for _ in range(1 if number else 2):
+            message = await answer.next_message()
+            assert message is not None
+            found.append(message)
+    found += await messages(answer)
+    assert len(found[0].started.prompt_logprobs) == len(entries)
+    told = [e.token_id for delta in deltas(found) for e in delta.logprobs]
+    assert told == encode("the cat")
+
+
 async def test_part_of_the_prompt_does_not_begin_the_answer() -> None:
     answer = answer_for(Sampling(prompt_logprobs=0))
     answer.take_output(Output(prompt_logprobs=(entry(PROMPT[1], 0),)))
