@@ -155,6 +155,11 @@ class ChatBody(GenerationBody, _ChatFields):
     )
 
     @property
+    def may_call_in_parallel(self) -> bool:
+        """Whether one answer may hold several tool calls; unset: yes."""
+        return self.parallel_tool_calls is not False
+
+    @property
     def resolved_tool_choice(self) -> ToolChoice:
         """Raises ApiError 400 where the choice needs tools that are not offered."""
         return resolve_choice(self.tools, self.tool_choice)

@@ -59,7 +59,7 @@ def chat_request(body: ChatBody, model: str, settings: GatewaySettings) -> pb.Ge
     limit = body.max_completion_tokens or body.max_tokens
     request = _request(body, model, settings, limit)
     request.chat.CopyFrom(_chat(body))
-    add_tools(request, body)
+    add_tools(request, body, settings.tool_call_parser)
     _ask_logprobs(request, logprob_options(body))
     return request
 

@@ -83,7 +83,7 @@ def chat_shape(body: ChatBody, notation: Notation, chat: ChatShape) -> Shape:
         return ToolReader(
             parser_of(notation, body.tools, choice),
             partial(new_call_id, notation),
-            parallel=body.parallel_tool_calls is not False,
+            parallel=body.may_call_in_parallel,
             named=isinstance(choice, NamedChoice),
         )
 

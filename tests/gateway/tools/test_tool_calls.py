@@ -238,15 +238,32 @@ async def test_other_notations(
     assert len(call.id) == id_length
 
 
-async def test_a_forced_call_leaves_no_room_for_another_format(http: httpx.AsyncClient) -> None:
-    for choice in ("required", "auto", NAMED):
-        body = {
-            **ASK,
-            "tools": [WEATHER],
-            "tool_choice": choice,
-            "response_format": {"type": "json_object"},
-        }
-        response = await http.post("/v1/chat/completions", json=body)
-        assert response.status_code == 400
-        error = response.json()["error"]
-        assert error["param"] in ("tool_choice", "response_format")
+@pytest.mark.parametrize("choice", ["required", NAMED])
+async def test_a_forced_call_leaves_no_room_for_a_format(
+    http: httpx.AsyncClient, choice: Any
+) -> None:
+    body = {
+        **ASK,
+        "tools": [WEATHER],
+        "tool_choice": choice,
+        "response_format": {"type": "json_object"},
+    }
+    response = await http.post("/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "response_format"
+
+
+async def test_a_format_and_auto_calls_go_together(
+    client: openai.AsyncOpenAI, verifier: FakeVerifier
+) -> None:
+    schema = {"name": "s", "schema": {"type": "object"}}
+    form = {"type": "json_schema", "json_schema": schema}
+    verifier.script = says("{}")
+    choice = await create(client, response_format=form)
+    assert (choice.message.content, choice.finish_reason) == ("{}", "stop")
+    verifier.script = says(CALL)
+    choice = await create(client, response_format=form)
+    assert choice.message.tool_calls[0].function.name == "get_weather"
+    held = json.loads(verifier.requests[0].structured.structural_tag)["format"]
+    assert held["type"] == "or"
+    assert held["elements"][0]["json_schema"] == {"type": "object"}
