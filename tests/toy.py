@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from torch import Tensor
 
 from verifier_service.messages import Sampling
 from verifier_service.sampling import SamplingFlags, pack_rows, process_logits
+
+# A context or a token, or tensors of them.
+Place = TypeVar("Place", int, Tensor)
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Toy:
         a, b = ([0, 0, *ids])[-2:]
         return a * self.vocab_size + b
 
-    def advance(self, context: Tensor, token: Tensor) -> Tensor:
+    def advance(self, context: Place, token: Place) -> Place:
         """The context one token later, elementwise."""
         return context % self.vocab_size * self.vocab_size + token
 
@@ -72,7 +76,7 @@ class Toy:
             probability, at = 1.0, context
             for token in tokens:
                 probability *= table[at][token]
-                at = at % self.vocab_size * self.vocab_size + token
+                at = self.advance(at, token)
             result[tokens] = probability
         return result
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ from verifier_service.sampling import SamplingFlags, pack_rows
 Law = dict[tuple[int, ...], float]
 # How many of a block's draft tokens are verified, given these.
 Cut = Callable[[tuple[int, ...]], int]
+# Logits [B * (K + 1), V] behind each of the blocks' tokens, from blocks [B, K].
+Rows = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,21 @@ def enumerate_round(
     deterministic: bool = False,
     cut: Cut | None = None,
     claimed: tuple[Tensor, Tensor] | None = None,
+    rows: Rows | None = None,
 ) -> Enumerated:
     """The law of one round of drafts sampled from `draft`'s quantised q, verified by `rule`.
 
     `deterministic` drafts the draft model's argmax with one-hot q. `cut` shortens blocks.
-    `claimed` is what the rule is told instead of the q that was sampled from.
+    `claimed` is what the rule is told instead of the q that was sampled from. `rows` are the logits
+    that the rule sees instead of the target's table.
     """
     true_q = quantised(draft, entries or draft.vocab_size)
     drafted = _blocks(target, draft, true_q, k, context, deterministic)
     blocks = torch.tensor([tokens for tokens, _ in drafted])
     lengths = torch.tensor([k if cut is None else cut(tokens) for tokens, _ in drafted])
     inputs, q = _inputs(target, claimed or true_q, context, blocks, lengths, deterministic)
+    if rows is not None:
+        inputs = replace(inputs, logits=rows(blocks))
     chances, own = _outcomes(rule, inputs, q)
     law: Law = {}
     mean = 0.0
@@ -109,7 +115,7 @@ def _blocks(
                 choices = list(zip(q[0][at].tolist(), q[1][at].tolist(), strict=True))
             for token, mass in choices:
                 if mass:
-                    after = at % target.vocab_size * target.vocab_size + token
+                    after = target.advance(at, token)
                     grown.append(((*tokens, token), weight * mass / TOTAL_MASS, after))
         blocks = grown
     return [(tokens, weight) for tokens, weight, _ in blocks]
@@ -187,7 +193,7 @@ class _Continuations:
         """Every output of `length` tokens that begins with `head`, with its conditional share."""
         at = self._context
         for token in head:
-            at = at % self._target.vocab_size * self._target.vocab_size + token
+            at = self._target.advance(at, token)
         left = (at, length - len(head))
         if left not in self._laws:
             self._laws[left] = self._target.law(*left)
