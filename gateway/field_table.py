@@ -99,7 +99,7 @@ OUTPUT: Final = {
     "return_token_offsets": "character offsets; completions' `logprobs.text_offset` has them",
     "return_prompt_text": "`/detokenize` gives the text of `prompt_token_ids`",
     "return_assistant_tokens_mask": "needs templates marked for training",
-    "skip_special_tokens": "true unless set",
+    "skip_special_tokens": "true unless set; false where tools are offered with `auto`",
     "spaces_between_special_tokens": "fast tokenizers write no such spaces, whatever it is",
     "response_format": "`text`, `json_object`, `json_schema`, `structural_tag`; see "
     "[structured-output.md](structured-output.md)",
@@ -123,9 +123,9 @@ OUTPUT: Final = {
 }
 
 TOOLS: Final = {
-    "tools": "functions, given to the chat template; calls are read from the answer",
-    "tool_choice": "`none`, `auto`, `required`, or a named function",
-    "parallel_tool_calls": "false keeps the first call only",
+    "tools": "functions; how they are told, held and read: [tools.md](tools.md)",
+    "tool_choice": "`none`, `auto`, `required`, or a named function; needs `tools` unless `none`",
+    "parallel_tool_calls": "false: one call at most is told",
     "functions": "OpenAI's old name; send `tools`",
     "function_call": "OpenAI's old name; send `tool_choice`",
     "web_search_options": "nothing is searched",
