@@ -216,12 +216,12 @@ class Scheduler:
             sequence = part.sequence
             if not sequence.blocks:
                 continue
-            if verdict is not None and verdict.refusal:
-                outputs.append((sequence.sink, self._end_refused(sequence, verdict)))
-                continue
             told: tuple[TokenLogprob, ...] = ()
             if verdict is not None:
                 told = sequence.tell_prompt(part.chunk.start, verdict.prompt_logprobs)
+                if verdict.refusal:
+                    outputs.append((sequence.sink, self._end_refused(sequence, verdict, told)))
+                    continue
             if verdict is None or not verdict.tokens:
                 sequence.computed += len(part.chunk.ids)
                 self._tables.publish(sequence)
@@ -235,7 +235,9 @@ class Scheduler:
                 outputs.append((sequence.sink, Output(error=str(failure))))
         return outputs
 
-    def _end_refused(self, sequence: Sequence, verdict: Verdict) -> Output:
+    def _end_refused(
+        self, sequence: Sequence, verdict: Verdict, prompt_logprobs: tuple[TokenLogprob, ...]
+    ) -> Output:
         """End a request that nothing may follow: its structure may be complete, or it is at fault.
 
         Complete output ends like this where min_tokens or allowed_token_ids forbid its stop ids.
@@ -243,7 +245,11 @@ class Scheduler:
         complete = constraints.satisfied(sequence)
         self._end(sequence, finished=complete)
         if complete:
-            return Output(finish_reason=FinishReason.STOP, cached_prompt_tokens=sequence.cached)
+            return Output(
+                finish_reason=FinishReason.STOP,
+                cached_prompt_tokens=sequence.cached,
+                prompt_logprobs=prompt_logprobs,
+            )
         return Output(refusal=verdict.refusal)
 
     def _fail(self, sequence: Sequence, failure: ConstraintFailure) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from tests.toy import Toy
 from tests.toy_engine import oracle
 from tests.verifier_service.scheduler_bench import Bench, sampling
 from verifier_service.engines.logprobs import Question, score
-from verifier_service.messages import Output, RejectionRule, Sampling, TokenLogprob
+from verifier_service.messages import FinishReason, Output, RejectionRule, Sampling, TokenLogprob
 
 TOY = Toy.target()
 PROMPT = [1, 2, 3, 0, 2, 1]
@@ -240,6 +242,31 @@ def test_a_cached_beginning_is_computed_where_it_must_be_told() -> None:
     assert prompt_told(bench.outputs["told"]) == reference(prompt, 1, 1)
     for name in ("hit", "told"):
         check(bench, name, prompt, 1)
+
+
+class Complete:
+    """A constraint that is met by nothing, and by nothing else."""
+
+    ended = False
+    complete = True
+
+    def admitted(self, draft_ids: Sequence[int]) -> int:
+        return 0
+
+    def masks(self, draft_ids: Sequence[int]) -> npt.NDArray[np.int32]:
+        return np.zeros((len(draft_ids) + 1, 1), dtype=np.int32)
+
+    def advance(self, token_ids: Sequence[int]) -> None:
+        raise AssertionError(f"{token_ids} were chosen")
+
+
+def test_an_empty_answer_still_tells_of_its_prompt() -> None:
+    bench = Bench()
+    bench.add("a", PROMPT, sampling(prompt_logprobs=1, logprobs=1), constraint=Complete())
+    bench.finish()
+    assert bench.tokens("a") == []
+    assert bench.outputs["a"][-1].finish_reason is FinishReason.STOP
+    assert prompt_told(bench.outputs["a"]) == reference(PROMPT, 1, 1)
 
 
 def test_unasked_requests_carry_nothing() -> None:
