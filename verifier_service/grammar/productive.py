@@ -20,7 +20,7 @@ _START = "root"
 def unproductive_start(printed: str) -> bool:
     """Whether nothing finite matches the rule `root` of a printed grammar."""
     heads = list(_RULE.finditer(printed))
-    ends = [head.start() for head in heads[1:]] + [len(printed)]
+    ends = [*(head.start() for head in heads), len(printed)][1:]
     bodies = {
         head.group(1): _alternatives(printed[head.end() : end].strip())
         for head, end in zip(heads, ends, strict=True)

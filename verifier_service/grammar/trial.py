@@ -61,7 +61,16 @@ class TrialProcess:
         self._connection: socket.socket | None = None
         self._closed = False
 
+    @property
+    def pid(self) -> int | None:
+        """The process that runs now, if one does."""
+        process = self._process
+        return process.pid if process is not None else None
+
     def check(self, structure: Structure) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            # It ended while it had nothing to do: no structure's fault.
+            self._end()
         connection = self._connection or self._start()
         message = {
             "kind": structure.kind.value,
