@@ -39,13 +39,17 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
-    """What of the answer the client wants; `show_text` False leaves deltas without text."""
+    """What of the answer the client wants; `show_text` False leaves deltas without text.
+
+    Stop strings are looked for in the text behind the first `min_tokens` tokens.
+    """
 
     request_id: str
     seed: int
     show_text: bool = True
     include_stop: bool = False
     include_rounds: bool = False
+    min_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +222,13 @@ class Answer:
         if self._matcher is None:
             return self._detokenizer.push(shown), len(token_ids), None
         texts: list[str] = []
+        early = self._options.min_tokens - self._account.completion_tokens
         for count, token_id in enumerate(shown, start=1):
-            match = self._matcher.push(self._detokenizer.push((token_id,)))
+            piece = self._detokenizer.push((token_id,))
+            if count <= early:
+                texts.append(piece)
+                continue
+            match = self._matcher.push(piece)
             texts.append(match.text)
             if match.stop is not None:
                 return "".join(texts), count, match.stop

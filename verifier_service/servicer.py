@@ -180,6 +180,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 show_text=checked.detokenize,
                 include_stop=checked.include_stop,
                 include_rounds=checked.include_rounds,
+                min_tokens=request.sampling.min_tokens,
             ),
             self._ledger.open(len(request.prompt_ids), detailed=checked.detailed),
             detokenizer=backend.text.detokenizer(skip_special_tokens=checked.skip_special_tokens)
