@@ -173,7 +173,8 @@ def _model(options: argparse.Namespace, folder: Path) -> Path:
 def _serve_options(options: argparse.Namespace) -> list[str]:
     extra = ["--max-model-len", str(options.max_model_len), *options.serve_option]
     if options.tiny:
-        extra.append("--no-compile")
+        # More threads would wait for each other longer than they compute.
+        extra += ["--no-compile", "--threads", "1"]
     if options.kv_cache_memory_bytes is not None:
         extra += ["--kv-cache-memory-bytes", str(options.kv_cache_memory_bytes)]
     return extra

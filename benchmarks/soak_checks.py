@@ -140,9 +140,18 @@ def _stop_strings(request: SoakRequest, choice: Choice) -> Iterator[str]:
         yield f"the text has the stop strings {found}"
 
 
+def shows_end(request: SoakRequest) -> bool:
+    """Whether the text ends with the end-of-sequence token's own."""
+    body = request.body
+    shown = body.get("skip_special_tokens") is False
+    return shown and bool(body.get("include_stop_str_in_output"))
+
+
 def _format(request: SoakRequest, choice: Choice) -> Iterator[str]:
     # Cut by a limit or by what the client itself named, a text need not be whole.
     whole = choice.finish_reason in ("stop", "tool_calls") and choice.stop_reason is None
+    if shows_end(request):
+        return
     if request.matches is not None and whole and not request.matches(choice.text):
         yield f"the text does not match what was asked for: {choice.text!r}"
     tool_choice = request.body.get("tool_choice")

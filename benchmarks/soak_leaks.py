@@ -34,6 +34,7 @@ TOLERANCES: Mapping[str, Tolerance] = {
 WARMUP = 0.2
 PART = 1 / 3
 MIN_SAMPLES = 6
+PEAK_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,17 @@ class AtEnd:
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "passed": self.passed}
+
+
+def peaks(points: Sequence[Point], window: float = PEAK_SECONDS) -> list[Point]:
+    """Each point raised to the highest of the `window` seconds before it.
+
+    For a process that is killed and started again: what it needs while it starts says nothing.
+    """
+    return [
+        Point(one.at, max(p.value for p in points if one.at - window <= p.at <= one.at))
+        for one in points
+    ]
 
 
 def trend(process: str, measure: str, points: Sequence[Point], seconds: float) -> Trend:

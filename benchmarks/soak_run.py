@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from benchmarks.divergence import Target
@@ -20,7 +20,7 @@ from benchmarks.soak_checks import breaches
 from benchmarks.soak_clients import Clients
 from benchmarks.soak_draw import Facts, Place, SoakRequest
 from benchmarks.soak_kinds import KINDS
-from benchmarks.soak_leaks import AtEnd, Trend, trend
+from benchmarks.soak_leaks import AtEnd, Trend, peaks, trend
 from benchmarks.soak_replay import compare, plain, replayable
 from benchmarks.soak_requests import RequestFactory, probe
 from benchmarks.soak_server import SoakedServer
@@ -84,19 +84,26 @@ class Soak:
         facts = await server.facts()
         async with self._clients() as clients:
             result.missing = await self._probe(clients, facts)
-        await server.settled()
+        held = [one for one in await server.settled() if not one.passed]
+        result.at_end = [replace(one, what=f"after the probes: {one.what}") for one in held]
         idle = server.descriptors()
         async with self._clients() as clients:
             factory = RequestFactory(self._settings.seed, facts, result.missing)
             result.seconds = await self._load(clients, factory)
-        result.at_end = [*await server.settled(), *server.lost(idle)]
-        result.trends = [
-            trend(name, measure, server.watch.series[name, measure], result.seconds)
-            for name in server.names()
-            for measure in MEASURES
-        ]
+        result.at_end += [*await server.settled(), *server.lost(idle)]
+        result.trends = self._trends(result.seconds)
         result.totals = await server.totals()
         return result
+
+    def _trends(self, seconds: float) -> list[Trend]:
+        watch, trends = self._server.watch, []
+        for name in self._server.names():
+            for measure in MEASURES:
+                points = watch.series[name, measure]
+                if len(watch.pids[name]) > 1:
+                    points = peaks(points)
+                trends.append(trend(name, measure, points, seconds))
+        return trends
 
     def _clients(self) -> Clients:
         connections = self._settings.clients + 2

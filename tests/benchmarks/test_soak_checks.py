@@ -16,7 +16,7 @@ from benchmarks.soak_texts import tool
 
 def request(place: Place = Place.COMPLETIONS, **changes: Any) -> SoakRequest:
     body: dict[str, Any] = {"max_tokens": 4}
-    body |= {"messages": [{}]} if place.is_chat else {"prompt": "x"}
+    body["messages" if place.is_chat else "prompt"] = [{}] if place.is_chat else "x"
     given = {name: changes.pop(name) for name in ("refused", "matches") if name in changes}
     return SoakRequest(0, place, body | changes, (), **given)
 
@@ -148,6 +148,19 @@ def test_a_whole_text_must_match_its_format_and_a_cut_one_need_not() -> None:
     assert breaches(asked, answered(whole("ye"))) == []
     cut = whole("ye", finish_reason="stop", stop_reason="s")
     assert breaches(asked, answered(cut)) == []
+
+
+def test_a_text_that_shows_its_end_is_not_held_to_its_format() -> None:
+    shown: dict[str, Any] = {
+        "skip_special_tokens": False,
+        "include_stop_str_in_output": True,
+    }
+    given = answered(whole("yes<|end|>", finish_reason="stop"))
+    asked = request(matches=lambda text: text == "yes", **shown)
+    assert breaches(asked, given) == []
+    shown.pop("include_stop_str_in_output")
+    asked = request(matches=lambda text: text == "yes", **shown)
+    assert "does not match" in says(asked, given)
 
 
 def chat_chunks(arguments: list[str]) -> Answer:

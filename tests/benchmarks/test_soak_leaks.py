@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak_leaks import TOLERANCES, AtEnd, Point, trend
+from benchmarks.soak_leaks import TOLERANCES, AtEnd, Point, peaks, trend
 from benchmarks.soak_watch import Watch
 
 
@@ -45,6 +45,15 @@ def test_a_single_spike_is_no_leak() -> None:
 def test_shrinking_is_no_leak() -> None:
     values = [50.0] * 50 + [20.0] * 50
     assert trend("gateway", "rss_mib", series(values), 100).passed
+
+
+def test_a_restarting_process_is_judged_by_its_peaks() -> None:
+    lives = [20.0, 50.0, 50.0, 50.0, 50.0] * 20
+    raised = [point.value for point in peaks(series(lives), window=5)]
+    assert raised[0] == 20.0
+    assert set(raised[1:]) == {50.0}
+    leaking = [20.0 + growth for growth in range(100)]
+    assert not trend("ngram", "rss_mib", peaks(series(leaking), window=5), 100).passed
 
 
 def test_too_few_samples_are_told() -> None:
