@@ -6,31 +6,34 @@ Knows sequences, blocks and budgets; does not know tensors, threads or transport
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import math
-import time
 
 from outrider.acceptance import Round
 from verifier_service import constraints
 from verifier_service.block_tables import BlockTables
 from verifier_service.constraints import ConstraintFailure
 from verifier_service.controller import Candidate, Controller, Decision
-from verifier_service.core import QueueFullError
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
 from verifier_service.messages import (
     DraftBlock,
     FinishReason,
     Output,
     OutputSink,
-    QForm,
     Request,
     SequenceView,
     TokenLogprob,
 )
 from verifier_service.prefill import MIN_PREFILL, Prefill
+from verifier_service.queues import Queues
 from verifier_service.sequences import Sequence
-from verifier_service.step_plan import PREFILL, Planned, StepTimes, teach
+from verifier_service.step_plan import (
+    PREFILL,
+    Planned,
+    StepTimes,
+    prefill_chunk,
+    round_chunk,
+    teach,
+)
 
 __all__ = ["PREFILL", "Planned", "Scheduler", "StepTimes"]
 
@@ -58,25 +61,22 @@ class Scheduler:
         self._tables = BlockTables(cache, prefix_caching=prefix_caching)
         self._prefill = Prefill(self._tables, controller.costs, stall_seconds=prefill_stall_s)
         self._controller = controller
-        self._ceiling = num_speculative_tokens
-        self._max_running = max_num_seqs
+        self._queues = Queues(
+            self._tables,
+            max_running=max_num_seqs,
+            max_waiting=max_waiting,
+            max_drafts=num_speculative_tokens,
+        )
         self._budget = max_num_batched_tokens
-        self._max_waiting = max_waiting
-        self._waiting: list[Sequence] = []
-        self._running: list[Sequence] = []
-        self._by_request: dict[str, Sequence] = {}
-        self._closed: list[tuple[int, bool]] = []
         self._asked: dict[int, int] = {}
-        self._numbers = itertools.count(1)
-        self._preemptions = 0
 
     @property
     def num_running(self) -> int:
-        return len(self._running)
+        return len(self._queues.running)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._queues.waiting)
 
     @property
     def num_free_blocks(self) -> int:
@@ -85,7 +85,7 @@ class Scheduler:
     @property
     def num_preemptions(self) -> int:
         """How often a running sequence's cache was taken away since start."""
-        return self._preemptions
+        return self._queues.preemptions
 
     @property
     def prefix_cache_queries(self) -> int:
@@ -99,51 +99,34 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._running or self._waiting)
+        return bool(self._queues.running or self._queues.waiting)
 
     def add(self, request: Request, sink: OutputSink) -> None:
         """Queue a request. Raises QueueFullError, and ValueError for an id that is in use."""
-        if len(self._waiting) >= self._max_waiting:
-            raise QueueFullError(f"{len(self._waiting)} requests are waiting: the queue is full")
-        if request.request_id in self._by_request:
-            raise ValueError(f"request_id {request.request_id!r} is already running")
-        number = next(self._numbers)
-        own = request.num_speculative_tokens
-        sequence = Sequence(
-            sequence_id=number,
-            request=request,
-            sink=sink,
-            draft_limit=self._ceiling if own is None else min(own, self._ceiling),
-            arrival=number,
-            ids=list(request.prompt_ids),
-        )
-        self._by_request[request.request_id] = sequence
-        bisect.insort(self._waiting, sequence, key=_rank)
+        self._queues.add(request, sink)
 
     def abort(self, request_id: str) -> None:
         """Free what a request holds; unknown ids are ignored."""
-        sequence = self._by_request.get(request_id)
+        sequence = self._queues.find(request_id)
         if sequence is not None:
             self._end(sequence, finished=False)
 
+    def preempt(self, request_id: str) -> None:
+        """Take a running request's cache away; it is computed again when there is room."""
+        sequence = self._queues.find(request_id)
+        if sequence is not None and sequence.blocks:
+            self._queues.preempt(sequence)
+
     def end_all(self) -> list[OutputSink]:
         """Free everything; the sinks of what was not finished."""
-        sequences = list(self._by_request.values())
+        sequences = self._queues.all()
         for sequence in sequences:
             self._end(sequence, finished=False)
         return [sequence.sink for sequence in sequences]
 
     def admit(self) -> None:
         """Start waiting sequences while there is room for all they are known to need."""
-        while self._waiting and len(self._running) < self._max_running:
-            sequence = self._waiting[0]
-            # Room for one more token of each running sequence stays, lest they be preempted.
-            if not self._tables.open(sequence, spare=len(self._running)):
-                return
-            del self._waiting[0]
-            self._running.append(sequence)
-            if sequence.queue_ns < 0:
-                sequence.queue_ns = time.perf_counter_ns() - sequence.queued_at
+        self._queues.admit()
 
     def views(self) -> tuple[list[SequenceView], list[tuple[int, bool]]]:
         """What proposers are told before this step, and the sequences that have ended.
@@ -151,12 +134,14 @@ class Scheduler:
         Empty while nothing is wanted of them: what was committed meanwhile travels with the next
         view.
         """
-        closed, self._closed = self._closed, []
+        closed = self._queues.take_closed()
         self._asked = {}
-        drafting = [s for s in self._running if s.draft_limit > 0]
+        drafting = [s for s in self._queues.running if s.draft_limit > 0]
         for sequence in drafting:
             limit = sequence.most_drafts() if sequence.decoding else 0
-            self._asked[sequence.sequence_id] = self._controller.wanted(len(self._running), limit)
+            self._asked[sequence.sequence_id] = self._controller.wanted(
+                len(self._queues.running), limit
+            )
         new = any(not sequence.announced for sequence in drafting)
         if not new and not any(self._asked.values()):
             return [], closed
@@ -164,8 +149,8 @@ class Scheduler:
 
     def plan(self, blocks: dict[int, list[DraftBlock]]) -> list[Planned]:
         """The step's chunks: a round of each decoding sequence, then prefill within the budget."""
-        decoding = [s for s in self._running if s.decoding]
-        prefilling = [s for s in self._running if not s.decoding]
+        decoding = [s for s in self._queues.running if s.decoding]
+        prefilling = [s for s in self._queues.running if not s.decoding]
         room = max(self._budget - len(decoding), MIN_PREFILL)
         shares = self._prefill.plan(prefilling, decoding, room)
         share = sum(count for _, count in shares)
@@ -195,7 +180,7 @@ class Scheduler:
             if not sequence.blocks:
                 continue
             try:
-                chunk = self._prefill_chunk(sequence, count)
+                chunk = prefill_chunk(sequence, count)
             except ConstraintFailure as failure:
                 self._fail(sequence, failure)
                 continue
@@ -323,63 +308,13 @@ class Scheduler:
         """A verification; without drafts if blocks are short, None if it had to be preempted."""
         if not self._tables.reserve(sequence, len(sequence.ids) + decision.drafted):
             decision = Decision(decision.block, 0, "the KV cache is full")
-            while not self._tables.reserve(sequence, len(sequence.ids)):
-                victim = max(self._running, key=_rank)
-                self._preempt(victim)
-                if victim is sequence:
-                    return None
-        block = decision.block
-        drafts = list(block.token_ids[: decision.drafted]) if block else []
-        chunk = Chunk(
-            ids=[sequence.ids[-1], *drafts],
-            start=sequence.computed,
-            blocks=sequence.blocks,
-            drafts=len(drafts),
-            samples=True,
-            sampling=sequence.sampling,
-            q_form=block.q_form if block else QForm.ONE_HOT,
-            q=block.q[: decision.drafted] if block else (),
-            sequence_ids=sequence.ids,
-            prompt_length=sequence.prompt_length,
-            mask=constraints.masks(sequence, drafts),
-        )
-        return chunk, decision
-
-    def _prefill_chunk(self, sequence: Sequence, count: int) -> Chunk:
-        start = sequence.computed
-        samples = start + count == len(sequence.ids)
-        return Chunk(
-            ids=sequence.ids[start : start + count],
-            start=start,
-            blocks=sequence.blocks,
-            drafts=0,
-            samples=samples,
-            sampling=sequence.sampling,
-            sequence_ids=sequence.ids,
-            prompt_length=sequence.prompt_length,
-            mask=constraints.masks(sequence, ()) if samples else None,
-            prompt_logprobs=sequence.prompt_untold,
-        )
-
-    def _preempt(self, sequence: Sequence) -> None:
-        """Give up a running sequence's cache; its ids stay and are computed again later."""
-        self._running.remove(sequence)
-        self._tables.close(sequence)
-        sequence.preemptions += 1
-        self._preemptions += 1
-        bisect.insort(self._waiting, sequence, key=_rank)
+            if not self._queues.make_room(sequence, len(sequence.ids)):
+                return None
+        return round_chunk(sequence, decision), decision
 
     def _end(self, sequence: Sequence, *, finished: bool) -> None:
-        del self._by_request[sequence.request.request_id]
-        (self._running if sequence.blocks else self._waiting).remove(sequence)
-        self._tables.close(sequence)
+        self._queues.end(sequence, finished=finished)
         self._controller.close(sequence.sequence_id)
-        if sequence.announced:
-            self._closed.append((sequence.sequence_id, finished))
-
-
-def _rank(sequence: Sequence) -> tuple[int, int]:
-    return sequence.rank
 
 
 def _usable(sequence: Sequence, blocks: dict[int, list[DraftBlock]]) -> list[DraftBlock]:

@@ -1,12 +1,13 @@
 """What a step consists of, and what its outcome teaches the controller.
 
-Knows chunks, decisions and verdicts; does not know queues or blocks.
+Knows sequences, chunks, decisions and verdicts; does not know queues or blocks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from verifier_service import constraints
 from verifier_service.controller import Controller, Decision
 from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.messages import DraftBlock, QForm
@@ -31,6 +32,43 @@ class StepTimes:
 
     draft_wait_ns: int
     verify_ns: int
+
+
+def round_chunk(sequence: Sequence, decision: Decision) -> Chunk:
+    """A sequence's last id and the drafts behind it. Raises ConstraintFailure."""
+    block = decision.block
+    drafts = list(block.token_ids[: decision.drafted]) if block else []
+    return Chunk(
+        ids=[sequence.ids[-1], *drafts],
+        start=sequence.computed,
+        blocks=sequence.blocks,
+        drafts=len(drafts),
+        samples=True,
+        sampling=sequence.sampling,
+        q_form=block.q_form if block else QForm.ONE_HOT,
+        q=block.q[: decision.drafted] if block else (),
+        sequence_ids=sequence.ids,
+        prompt_length=sequence.prompt_length,
+        mask=constraints.masks(sequence, drafts),
+    )
+
+
+def prefill_chunk(sequence: Sequence, count: int) -> Chunk:
+    """A sequence's next `count` ids. Raises ConstraintFailure."""
+    start = sequence.computed
+    samples = start + count == len(sequence.ids)
+    return Chunk(
+        ids=sequence.ids[start : start + count],
+        start=start,
+        blocks=sequence.blocks,
+        drafts=0,
+        samples=samples,
+        sampling=sequence.sampling,
+        sequence_ids=sequence.ids,
+        prompt_length=sequence.prompt_length,
+        mask=constraints.masks(sequence, ()) if samples else None,
+        prompt_logprobs=sequence.prompt_untold,
+    )
 
 
 def teach(controller: Controller, part: Planned, verdict: Verdict) -> None:

@@ -90,13 +90,14 @@ def test_the_least_urgent_gives_way_and_the_latest_among_equals() -> None:
     order: list[str] = []
     for name, priority in ("late", 1), ("first", 0), ("second", 0):
         bench.add(name, [1, 2], sampling(), priority=priority)
-    taken = bench.scheduler._preempt
+    queues = bench.scheduler._queues
+    taken = queues.preempt
 
     def preempt(sequence) -> None:  # type: ignore[no-untyped-def]
         order.append(sequence.request.request_id)
         taken(sequence)
 
-    bench.scheduler._preempt = preempt  # type: ignore[method-assign]
+    queues.preempt = preempt  # type: ignore[method-assign]
     bench.finish()
     assert order[0] == "late"
     assert "first" not in order

@@ -224,9 +224,8 @@ def test_a_preempted_prompt_goes_on_where_it_was_told() -> None:
     bench.step()
     before = len(prompt_told(bench.outputs["long"]))
     assert 0 < before < len(prompt) - 1
-    sequence = bench.scheduler._by_request["long"]
-    bench.scheduler._preempt(sequence)
-    assert sequence.computed == 0
+    bench.scheduler.preempt("long")
+    assert bench.scheduler.num_running == 0
     bench.finish()
     assert prompt_told(bench.outputs["long"]) == reference(prompt, 1, 0)
 

@@ -84,12 +84,12 @@ class Requests(RuleBasedStateMachine):
         for _ in range(count):
             self.bench.step()
 
-    @precondition(lambda self: self.bench.scheduler._running)
+    @precondition(lambda self: self.bench.scheduler._queues.running)
     @rule(data=st.data())
     def preempt(self, data: st.DataObject) -> None:
-        running = self.bench.scheduler._running
+        running = self.bench.scheduler._queues.running
         index = data.draw(st.integers(0, len(running) - 1))
-        self.bench.scheduler._preempt(running[index])
+        self.bench.scheduler.preempt(running[index].request.request_id)
 
     @precondition(lambda self: self.wanted)
     @rule(data=st.data())
@@ -101,11 +101,11 @@ class Requests(RuleBasedStateMachine):
     @invariant()
     def blocks_are_owned_as_often_as_named(self) -> None:
         scheduler = self.bench.scheduler
-        named = Counter(block for s in scheduler._running for block in s.blocks)
+        named = Counter(block for s in scheduler._queues.running for block in s.blocks)
         pool = scheduler._tables._pool
         assert [pool.owners(block) for block in range(BLOCKS)] == [named[b] for b in range(BLOCKS)]
         assert scheduler.num_free_blocks == BLOCKS - len(named)
-        assert all(not s.blocks and s.computed == 0 for s in scheduler._waiting)
+        assert all(not s.blocks and s.computed == 0 for s in scheduler._queues.waiting)
 
     @invariant()
     def answers_so_far_are_the_undisturbed_ones(self) -> None:
@@ -115,7 +115,9 @@ class Requests(RuleBasedStateMachine):
 
     @invariant()
     def a_hit_needs_another_text_that_begins_alike_under_the_same_salt(self) -> None:
-        for name, sequence in self.bench.scheduler._by_request.items():
+        for name, sequence in [
+            (s.request.request_id, s) for s in self.bench.scheduler._queues.all()
+        ]:
             if sequence.cached:
                 hit = sequence.ids[: sequence.cached]
                 assert any(
