@@ -19,7 +19,6 @@ from tests.interfaces.stack import MODEL, stack
 from tests.interfaces.test_openai_client import PLAIN, chat, completion
 from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
 
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
