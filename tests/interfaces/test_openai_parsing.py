@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import tempfile
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, Literal
 
 import openai
 import pytest
-import pytest_asyncio
 from pydantic import BaseModel, ConfigDict
 
-from tests.interfaces.stack import MODEL, stack
+from tests.interfaces.stack import MODEL, Stack
 from tests.interfaces.test_openai_client import PLAIN, chat, completion
 from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def client() -> AsyncIterator[openai.AsyncOpenAI]:
-    """Of one stack for all tests: what compiles grammars takes a moment to start."""
-    folder = Path(tempfile.mkdtemp(prefix="o-", dir="/tmp"))
-    async with stack(folder) as one:
-        yield one.client
-    shutil.rmtree(folder)
+@pytest.fixture(scope="module")
+def client(shared: Stack) -> openai.AsyncOpenAI:
+    return shared.client
 
 
 class Pet(BaseModel):

@@ -18,7 +18,7 @@ MIX: list[tuple[dict[str, Any], str]] = [
     ({}, r".*"),
     ({"structured_outputs": {"choice": ["the cat", "a dog"]}}, r"the cat|a dog"),
     ({"structured_outputs": {"regex": "[a-d]{3,9}[.]"}}, r"[a-d]{3,9}\."),
-    ({"structured_outputs": {"grammar": 'root ::= ("ab" | "cd")+ "."'}}, r"((ab|cd)+\.?|[ac])+"),
+    ({"structured_outputs": {"grammar": 'root ::= ("ab" | "cd")+ "."'}}, r"(ab|cd)*(\.|[ac])?"),
     ({"structured_outputs": {"json": {"enum": ["x", 1]}}}, r'"x"|1'),
     ({"structured_outputs": {"regex": "[0-9]{4}"}, "min_p": 0.01}, r"[0-9]{4}"),
     ({"structured_outputs": {"regex": "[a-z]{20}"}, "repetition_penalty": 1.3}, r"[a-z]{20}"),
