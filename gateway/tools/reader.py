@@ -5,18 +5,21 @@ Knows OpenAI's fields; how calls are written in the text is the parser's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gateway.tools.events import (
     Arguments,
     CallBegan,
     CallBroken,
+    CallEnded,
     Content,
     ToolCallParser,
     ToolEvent,
 )
+
+_PIECE: Final = 4096
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ class ToolReader:
         """
         contents: list[str] = []
         calls: list[_Call] = []
-        for event in (*self._parser.push(text), *self._parser.finish()):
+        for event in self._events(text):
             if isinstance(event, Content):
                 contents.append(event.text)
             elif isinstance(event, CallBegan):
@@ -111,12 +114,20 @@ class ToolReader:
                     more = {"index": self._index, "function": {"arguments": ""}}
                     call = calls.setdefault(self._index, more)
                     call["function"]["arguments"] += event.text
-            elif not isinstance(event, CallBroken):
+            elif isinstance(event, CallEnded):
                 self._ended += 1
+            elif not self._told:
+                contents.append(event.raw)
         delta: dict[str, Any] = {"content": "".join(contents)} if contents else {}
         if calls:
             delta["tool_calls"] = list(calls.values())
         return delta
+
+    def _events(self, text: str) -> Iterator[ToolEvent]:
+        # Parsers cut what they read off their buffer: pieces keep long answers linear.
+        for start in range(0, len(text), _PIECE):
+            yield from self._parser.push(text[start : start + _PIECE])
+        yield from self._parser.finish()
 
     @property
     def _index(self) -> int:
