@@ -32,7 +32,7 @@ class Ledger:
         self.acceptance = Acceptance(num_spec_tokens)
         self.prompt_tokens = 0
         self.generation_tokens = 0
-        # Rounds without drafts, by the reason that the engine gave.
+        # Rounds without drafts, by the reason that the engine gave, but for its figures.
         self.off_rounds: Counter[str] = Counter()
         # Requests by how they ended: stop, length, abort, error.
         self.finished: Counter[str] = Counter()
@@ -82,7 +82,8 @@ class Account:
         self.acceptance.add(round_)
         self._ledger.acceptance.add(round_)
         if round_.off_reason:
-            self._ledger.off_rounds[round_.off_reason] += 1
+            # Behind a colon come figures, other ones each time: as keys they would pile up.
+            self._ledger.off_rounds[round_.off_reason.partition(":")[0]] += 1
 
     def close(self, outcome: str) -> None:
         """Say how the request ended; only the first call counts."""
