@@ -167,7 +167,17 @@ def tools(draw: Draw, *, choice: Any) -> None:
 
 def longer(draw: Draw) -> None:
     """Formats need room to end."""
-    draw.max_tokens = draw.rng.choice((16, 64, 96))
+    _end_after(draw, draw.rng.choice((16, 64, 96)))
+
+
+def long_answer(draw: Draw) -> None:
+    """Texts that repeat themselves, and caches that fill."""
+    _end_after(draw, draw.rng.randint(100, 300))
+    draw.body["ignore_eos"] = True
+
+
+def _end_after(draw: Draw, max_tokens: int) -> None:
+    draw.max_tokens = max_tokens
     for field in ("max_tokens", "max_completion_tokens"):
         if field in draw.body:
             draw.body[field] = draw.max_tokens

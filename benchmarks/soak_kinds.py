@@ -75,6 +75,7 @@ def _structured_kinds() -> list[Kind]:
 # In this order, which `needs` and `excludes` rely on.
 KINDS: tuple[Kind, ...] = (
     *_structured_kinds(),
+    Kind("long answer", 0.1, GENERATIONS, fields.long_answer, excludes=frozenset({"format"})),
     Kind("long prompt", 0.04, GENERATIONS, fields.long_prompt, "prompt"),
     Kind("long token ids", 0.04, TEXTS, fields.long_ids, "prompt"),
     Kind(

@@ -58,6 +58,7 @@ class SoakResult:
     trends: list[Trend] = field(default_factory=list)
     at_end: list[AtEnd] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
+    off_reasons: dict[str, int] = field(default_factory=dict)
 
 
 # Called at every sample with the seconds gone and the result so far.
@@ -93,6 +94,7 @@ class Soak:
         result.at_end += [*await server.settled(), *server.lost(idle)]
         result.trends = self._trends(result.seconds)
         result.totals = await server.totals()
+        result.off_reasons = await server.off_reasons()
         return result
 
     def _trends(self, seconds: float) -> list[Trend]:

@@ -21,6 +21,8 @@ from benchmarks.soak_watch import Service, Watch
 
 SETTLE_SECONDS = 60.0
 _CALL_SECONDS = 30.0
+# More than the verifier has words for; figures among them would make one of every round.
+_MOST_REASONS = 32
 _IN_FLIGHT = "outrider:http_requests_in_flight "
 
 
@@ -112,6 +114,13 @@ class SoakedServer:
             "KV blocks": info.kv_blocks_total,
         }
 
+    async def off_reasons(self) -> dict[str, int]:
+        """Rounds without drafts by the reason; empty where the verifier does not answer."""
+        try:
+            return dict((await self.info()).off_rounds)
+        except grpc.aio.AioRpcError:
+            return {}
+
     def lost(self, idle: dict[str, float]) -> list[AtEnd]:
         """Descriptors beyond those of the `idle` server, and processes that had to be replaced."""
         now = self.descriptors()
@@ -140,6 +149,7 @@ class SoakedServer:
             # Cached blocks count as free: they are given to whoever needs them.
             AtEnd("KV blocks not free", info.kv_blocks_total - info.kv_blocks_free, 0),
             AtEnd("HTTP requests in flight", in_flight, 0),
+            AtEnd("reasons counted by GetInfo", len(info.off_rounds), _MOST_REASONS),
             AtEnd("proposers away", len(info.proposers) - min(connected, len(alive)), 0),
         ]
         for proposer in alive:

@@ -38,7 +38,7 @@ def make_tiny_model(folder: Path, *, max_model_len: int = 2048, seed: int = 1) -
             vocab_size=len(tokenizer),
             hidden_size=32,
             intermediate_size=64,
-            num_hidden_layers=2,
+            num_hidden_layers=6,
             num_attention_heads=4,
             num_key_value_heads=2,
             max_position_embeddings=max_model_len,

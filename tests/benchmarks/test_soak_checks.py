@@ -98,6 +98,12 @@ def test_each_promise_of_a_field_is_checked(
     assert words in says(request(**asked), answered(whole(**given)))
 
 
+def test_a_stop_string_among_the_first_tokens_is_passed_over() -> None:
+    asked = request(stop=["b"], min_tokens=4)
+    assert breaches(asked, answered()) == []
+    assert "has the stop strings" in says(request(stop=["b"], min_tokens=0), answered())
+
+
 def test_promises_that_are_kept_are_no_breach() -> None:
     asked = request(
         max_tokens=4,
