@@ -59,20 +59,20 @@ PROMPT: Final = {
 }
 
 SAMPLING: Final = {
-    "max_tokens": "completions: 16 unless set; chat: deprecated by OpenAI for "
+    "max_tokens": "completions: 16 unless set, 0 with `echo` alone; chat: deprecated by OpenAI for "
     "`max_completion_tokens`",
     "max_completion_tokens": "to the context's end unless set; wins over `max_tokens`",
-    "min_tokens": "no end-of-sequence or stop token among the first so many",
+    "min_tokens": "no end-of-sequence or stop token among the first so many; at most `max_tokens`",
     "temperature": "0 to 2; 0 is greedy",
     "top_p": "above 0, at most 1",
     "top_k": "-1 or 0: no limit",
-    "min_p": "0 to 1; 0: no limit",
+    "min_p": "0 to 1 times the most likely token's probability; 0: no limit",
     "presence_penalty": "-2 to 2, over the answer's tokens",
     "frequency_penalty": "-2 to 2, over the answer's tokens",
     "repetition_penalty": "above 0, over the prompt's and the answer's tokens",
-    "logit_bias": "token id to -100 to 100",
-    "bad_words": "strings that are never completed",
-    "allowed_token_ids": "nothing else is chosen",
+    "logit_bias": "an object of token ids and numbers, clamped to -100 to 100",
+    "bad_words": "up to 1,024 strings whose tokens never occur in a row",
+    "allowed_token_ids": "nothing else is chosen; at least one id",
     "seed": "signed 64-bit; drawn at random unless set. Under the default rule speculation does "
     "not change what a seed gives",
     "n": "1 to 128 answers of each prompt with seeds `seed`, `seed` + 1, …; at most 256 answers of "
@@ -89,10 +89,11 @@ SAMPLING: Final = {
 }
 
 OUTPUT: Final = {
-    "logprobs": "completions: how many of the most likely tokens at each position; chat: true or "
-    "false. Of the target's own distribution, before temperature and masks",
+    "logprobs": "completions: how many of the most likely tokens at each position, to the "
+    "verifier's `--max-logprobs` (20), -1 for the whole vocabulary; chat: true or false. "
+    "Of the target's own distribution, before temperature and masks",
     "top_logprobs": "how many of the most likely tokens; needs `logprobs`",
-    "prompt_logprobs": "the same of the prompt's tokens",
+    "prompt_logprobs": "the same of the prompt's tokens; not with `stream`",
     "logprob_token_ids": "log-probabilities of chosen ids; `logprobs` tells the most likely",
     "return_tokens_as_token_ids": "`token_id:17` instead of text in log-probabilities",
     "return_token_ids": "`token_ids` and `prompt_token_ids` beside text",
@@ -101,8 +102,7 @@ OUTPUT: Final = {
     "return_assistant_tokens_mask": "needs templates marked for training",
     "skip_special_tokens": "true unless set; false where tools are offered with `auto`",
     "spaces_between_special_tokens": "fast tokenizers write no such spaces, whatever it is",
-    "response_format": "`text`, `json_object`, `json_schema`, `structural_tag`; see "
-    "[structured-output.md](structured-output.md)",
+    "response_format": "`text`, `json_object`, `json_schema`, `structural_tag`",
     "structured_outputs": "one of `json`, `json_object`, `regex`, `choice`, `grammar`, "
     "`structural_tag`; not together with `response_format`",
     "guided_json": "vLLM's old name; send `structured_outputs`",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ CHAT_IN_VLLM = [*_BOTH.split(), *_CHAT.split()]
 
 def test_the_page_is_made_of_the_table() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs` and commit the result"
+
+
+def test_the_pages_it_points_to_exist() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", page())
+    assert links
+    assert [link for link in links if not (PAGE.parent / link).is_file()] == []
 
 
 @pytest.mark.parametrize("name", COMPLETIONS_IN_VLLM)
