@@ -143,7 +143,8 @@ def test_vllm_42109_one_verifiers_sequences_take_no_room_of_anothers() -> None:
     method = NgramProposer(1, 3)
     numbers = sequence_numbers()
     server = ProposerServer(method, numbers=numbers, max_sequences=2)
-    bench = Bench(Wire(server))
+    wire = Wire(server)
+    bench = Bench(wire)
     for i in range(5):
         bench.add(f"r{i}", PROMPT, greedy(30))
     other = ProposerServer(method, numbers=numbers, max_sequences=2)
@@ -157,3 +158,5 @@ def test_vllm_42109_one_verifiers_sequences_take_no_room_of_anothers() -> None:
     drafted = {name: bench.acceptance(name).num_draft_tokens > 0 for name in bench.outputs}
     assert sum(drafted.values()) == 2
     assert neighbour.acceptance("a").num_draft_tokens > 0
+    # Counted here, rather than refused there in every step.
+    assert (wire.state().unserved, wire.state().faults) == ({"over_capacity": 3}, 0)
