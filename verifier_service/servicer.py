@@ -92,9 +92,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             self._on_tokenizer,
             trust_request_chat_template=self._settings.trust_request_chat_template,
         )
-        self._grammars = Grammars(
-            partial(Vocabulary.of, backend.text.tokenizer, model.vocab_size, model.eos_token_ids)
+        vocabulary = partial(
+            Vocabulary.of, backend.text.tokenizer, model.vocab_size, model.eos_token_ids
         )
+        self._grammars = Grammars(lambda: self._tokenizing.submit(vocabulary).result())
         self._backend = backend
 
     def shut_down_answers(self) -> None:
