@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from verifier_service.controller import Controller
 from verifier_service.core import EngineCore
@@ -17,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 _PROFILE_COUNTS = (1, 2, 3, 5, 9, 17, 33)
 _PROFILE_CONTEXT = 256
+# Two of the counts are measured again over a longer context, as long as the model and cache allow.
+_LONG_COUNTS, _LONG_CONTEXT = (1, 9), 1280
 
 
 def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
@@ -28,13 +31,14 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
     speculative = settings.num_speculative_tokens > 0
     counts = _PROFILE_COUNTS if speculative else (1,)
     profile = engine.profile(counts, _PROFILE_CONTEXT)
+    attention = _attention(engine, profile) if speculative else (0.0, 0.0)
     _log.info(
         "step cost by query tokens: %s",
         ", ".join(f"{count}: {seconds * 1e3:.1f} ms" for count, seconds in profile.items()),
     )
     controller = Controller(
         settings.num_speculative_tokens,
-        CostTable.from_profile(profile, _PROFILE_CONTEXT),
+        CostTable.from_profile(profile, _PROFILE_CONTEXT, attention),
         adaptive=settings.adaptive,
     )
     scheduler = Scheduler(
@@ -55,3 +59,16 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
         max_waiting=settings.max_waiting_requests,
         speculative=speculative,
     )
+
+
+def _attention(engine: TorchEngine, profile: Mapping[int, float]) -> tuple[float, float]:
+    """Seconds that each context token costs a step, and each (context token, row)."""
+    few, many = _LONG_COUNTS
+    room = min(engine.model.max_model_len, engine.cache.num_blocks * engine.cache.block_size) - many
+    longer = min(_LONG_CONTEXT, room) - _PROFILE_CONTEXT
+    if longer <= 0:
+        return 0.0, 0.0
+    measured = engine.profile(_LONG_COUNTS, _PROFILE_CONTEXT + longer)
+    rise = [max(measured[count] - profile[count], 0.0) / longer for count in (few, many)]
+    per_row = max(rise[1] - rise[0], 0.0) / (many - few)
+    return max(rise[0] - few * per_row, 0.0), per_row

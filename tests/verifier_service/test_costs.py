@@ -1,7 +1,5 @@
 """The table of step times: what it keeps of a profile, and what measurements do to it."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -76,8 +74,8 @@ def test_a_step_in_the_curve_between_profiled_counts_is_learnt() -> None:
     for _ in range(60):
         costs.observe(8, 8, 0, 0.026)
         costs.observe(9, 8, 0, 0.031)
-    assert costs.seconds(8) == pytest.approx(0.026, rel=0.01)
-    assert costs.seconds(9) == pytest.approx(0.031, rel=0.01)
+    assert costs.seconds(8, 8) == pytest.approx(0.026, rel=0.01)
+    assert costs.seconds(9, 8) == pytest.approx(0.031, rel=0.01)
 
 
 def test_a_busy_machine_slows_counts_that_were_not_measured_too() -> None:
@@ -153,27 +151,6 @@ def test_drift_tells_what_moved_on_others_evidence() -> None:
     assert costs.drift(1) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_survives_json() -> None:
-    costs = table()
-    rng = np.random.default_rng(5)
-    for _ in range(200):
-        context = int(rng.integers(100, 4000))
-        costs.observe(8, 2, context, 0.03 + 2e-6 * context)
-    again = CostTable.from_dict(json.loads(json.dumps(costs.to_dict())))
-    assert again.curve(1, 50, 2, 2000).tolist() == pytest.approx(
-        costs.curve(1, 50, 2, 2000).tolist()
-    )
-    assert again.milliseconds() == costs.milliseconds()
-
-
-def test_a_broken_dictionary_is_refused() -> None:
-    data = table().to_dict()
-    with pytest.raises(ValueError, match="lacks `seconds`"):
-        CostTable.from_dict({k: v for k, v in data.items() if k != "seconds"})
-    with pytest.raises(ValueError, match="allowed: equal numbers"):
-        CostTable.from_dict({**data, "seconds": [0.1]})
-
-
 def test_milliseconds_are_for_people() -> None:
     shown = table().milliseconds()
     assert shown[1] == pytest.approx(20.0)
@@ -198,3 +175,26 @@ def test_the_curve_never_falls_and_stays_positive(
         assert np.isfinite(curve).all()
         assert (curve > 0).all()
         assert (np.diff(curve) >= 0).all()
+
+
+def test_what_drafts_add_is_told_apart_by_the_number_of_sequences() -> None:
+    """One sequence's drafts are cheap, those of eight are not, and neither spoils the other."""
+    costs = CostTable.from_profile({1: 0.04, 9: 0.055, 33: 0.1})
+    for _ in range(60):
+        for rows in (8, 8, 22, 8, 32, 48):
+            costs.observe(rows, 8, 0, 0.09 + 0.0033 * (rows - 8))
+        for rows in (1, 1, 5, 9):
+            costs.observe(rows, 1, 0, 0.04 + 0.002 * (rows - 1))
+    assert costs.seconds(9, 8) == pytest.approx(0.0933, rel=0.1)
+    assert costs.seconds(22, 8) == pytest.approx(0.136, rel=0.05)
+    assert costs.seconds(48, 8) == pytest.approx(0.222, rel=0.05)
+    assert costs.seconds(9, 1) == pytest.approx(0.056, rel=0.03)
+
+
+def test_profiled_attention_tells_of_contexts_that_were_not_measured() -> None:
+    costs = CostTable.from_profile({1: 0.04, 33: 0.1}, 256, (6e-6, 5e-7))
+    flat = CostTable.from_profile({1: 0.04, 33: 0.1}, 256)
+    plain = costs.seconds(8, 8, 6256) - flat.seconds(8, 8, 6256)
+    assert plain == pytest.approx(6000 * (6e-6 + 5e-7))
+    drafted = costs.seconds(16, 8, 6256) - flat.seconds(16, 8, 6256)
+    assert drafted == pytest.approx(6000 * (6e-6 + 2 * 5e-7))
