@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--seed", type=int, default=1, help="of the requests")
     add("--kill-seconds", type=float, default=6.0, help="mean time between two kills; 0: none")
     add("--replay-every", type=_positive(int), default=50, help="of the completed seeded answers")
-    add("--hang-seconds", type=_positive(float), default=120.0, help="a request takes no longer")
+    add("--hang-seconds", type=_positive(float), default=300.0, help="a request takes no longer")
     add("--sample-seconds", type=_positive(float), default=1.0)
     add("--max-model-len", type=int, default=2048)
     add("--kv-cache-memory-bytes", type=int, help="small: sequences are preempted")

@@ -43,7 +43,7 @@ class SoakSettings:
     seed: int = 1
     kill_seconds: float = 6.0
     replay_every: int = 50
-    hang_seconds: float = 120.0
+    hang_seconds: float = 300.0
     sample_seconds: float = 1.0
 
 
@@ -114,16 +114,25 @@ class Soak:
 
     async def _probe(self, clients: Clients, facts: Facts) -> list[tuple[str, Place]]:
         """Ask once for each kind at each place; those that are refused as not offered."""
-        missing = []
-        for kind in KINDS:
-            for place in sorted(kind.places, key=lambda place: place.value):
-                request = probe(kind.name, place, facts)
+        places = [
+            (kind.name, place)
+            for kind in KINDS
+            for place in sorted(kind.places, key=lambda place: place.value)
+        ]
+        room = asyncio.Semaphore(self._settings.clients)
+
+        async def offered(kind: str, place: Place) -> bool:
+            async with room:
+                request = probe(kind, place, facts)
                 answer = await clients.send(request)
-                if answer.status in (400, 501) and NOT_OFFERED in answer.message:
-                    missing.append((kind.name, place))
-                else:
-                    self._take(request, answer)
-        return missing
+            if answer.status in (400, 501) and NOT_OFFERED in answer.message:
+                return False
+            self._take(request, answer)
+            self._progress(0.0, self._result)
+            return True
+
+        found = await asyncio.gather(*(offered(*one) for one in places))
+        return [one for one, is_offered in zip(places, found, strict=True) if not is_offered]
 
     async def _load(self, clients: Clients, factory: RequestFactory) -> float:
         """All clients until the time is over; the seconds it took."""

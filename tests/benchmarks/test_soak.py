@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.soak import main, parse, run
+from benchmarks.soak import LazyTarget, main, parse, run
+from benchmarks.soak_replay import pair_gap
+from benchmarks.tiny_model import make_tiny_model
 
 
 def test_a_short_soak_breaks_nothing_and_leaves_nothing(tmp_path: Path) -> None:
@@ -29,6 +31,17 @@ def test_a_short_soak_breaks_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     assert {"KV blocks not free", "sequences open at ngram", "descriptors of verifier"} <= held
     assert report["server"]["draft tokens accepted"] > 0
     assert "**Passed.**" in (tmp_path / "soak.md").read_text() or report["problems"]
+
+
+def test_the_tiny_model_is_the_same_each_time_and_judges_differences(tmp_path: Path) -> None:
+    first = LazyTarget(make_tiny_model(tmp_path / "a"))
+    second = LazyTarget(make_tiny_model(tmp_path / "b"))
+    row = first.logits([5, 6, 7], 3)[0]
+    assert (row == second.logits([5, 6, 7], 3)[0]).all()
+    best, worst = int(row.argmax()), int(row.argmin())
+    body = {"seed": 1, "temperature": 0}
+    gap = pair_gap(first, [5, 6], [7], (best, worst), body, 0)
+    assert gap == pytest.approx(float(row.max() - row.min()), rel=1e-6)
 
 
 @pytest.mark.parametrize(
