@@ -147,7 +147,8 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
     store = ModelStore(cache_directory())
     model = resolve_model(options.model, store, _refuse_to_pull, "--model").folder
     tokenizer = load_tokenizer(model)
-    needed = max(options.prompts, *options.clients)
+    several = [n * options.prompts_per_client for n in options.clients if n > 1]
+    needed = max(options.prompts, *several, *options.clients)
     prompts = {
         name: load_set(name, options.data, tokenizer, needed, options.max_prompt_tokens)
         for name in options.sets
@@ -169,6 +170,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
             minutes=options.minutes,
             seed=options.seed,
             stop_at_eos=options.stop_at_eos,
+            prompts_per_client=options.prompts_per_client,
         )
         report = Report(
             command=public_command("benchmarks.cpu", arguments, PLACEHOLDERS),

@@ -41,6 +41,7 @@ def describe_settings(options: argparse.Namespace) -> dict[str, str]:
     return {
         "new tokens": str(options.new_tokens),
         "prompts a set": str(options.prompts),
+        "prompts of each of several clients": str(options.prompts_per_client),
         "repetitions": f"up to {options.repetitions}, begun within {options.minutes:g} minutes",
         "end of sequence": "stops" if options.stop_at_eos else "ignored",
         "seed": str(options.seed),
@@ -63,6 +64,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--clients", type=_numbers(int), default=[1, 8])
     add("--temperatures", type=_numbers(float), default=[0.0, 1.0])
     add("--prompts", type=int, default=6, help="of each set, at one client")
+    add("--prompts-per-client", type=int, default=2, help="one after the other, at several clients")
     add("--reference-prompts", type=int, default=2, help="of these, for transformers' rows")
     add("--max-prompt-tokens", type=int, default=1024, help="longer prompts are passed over")
     add("--new-tokens", type=int, default=128)

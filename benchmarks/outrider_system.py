@@ -131,7 +131,7 @@ class OutriderSystem:
 
     def _send(self, work: Work) -> Answer:
         bodies = [self._body(work, index) for index in range(len(work.prompts))]
-        with ThreadPoolExecutor(len(bodies)) as pool:
+        with ThreadPoolExecutor(work.at_once) as pool:
             started = time.perf_counter()
             answers = list(pool.map(self._post, bodies))
             seconds = time.perf_counter() - started

@@ -49,6 +49,7 @@ class PeerSystem:
             "kv_cache_gib": kv_cache_gib,
             "speculative_config": speculative_config,
         }
+        self._max_num_seqs = max_num_seqs
         self._log = log
         self._command = [str(python), str(SCRIPT), json.dumps(options)]
         self._process: subprocess.Popen[str] | None = None
@@ -86,6 +87,10 @@ class PeerSystem:
         self.start_seconds = ready["start_seconds"]
 
     def generate(self, work: Work) -> Answer:
+        if work.at_once < min(len(work.prompts), self._max_num_seqs):
+            raise PeerFailed(
+                f"{work.at_once} clients: the engine takes {self._max_num_seqs} prompts at a time"
+            )
         self._write(
             {
                 "prompts": [list(prompt) for prompt in work.prompts],

@@ -27,7 +27,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Prompts that are sent at once."""
+    """Prompts that are measured together."""
 
     name: str
     prompts: tuple[Prompt, ...]
@@ -35,7 +35,11 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`prompts` holds at least `max(clients)` prompts of each set; `minutes` is the budget."""
+    """`prompts` holds enough of each set for all clients; `minutes` is the budget.
+
+    Of several clients each sends `prompts_per_client`, one after the other: answers of equal length
+    end at different times, and a client that had nothing more to ask would leave the others alone.
+    """
 
     rows: tuple[Row, ...]
     prompts: Mapping[str, Sequence[Prompt]]
@@ -47,6 +51,7 @@ class Plan:
     minutes: float
     seed: int = 1
     stop_at_eos: bool = False
+    prompts_per_client: int = 2
 
     def sweeps(self) -> list[Sweep]:
         return [
@@ -57,11 +62,11 @@ class Plan:
         ]
 
     def units(self, sweep: Sweep) -> list[Unit]:
-        """One prompt each at one client; one batch of different prompts at several."""
+        """One prompt each at one client; all clients' prompts, all different, at several."""
         prompts = self.prompts[sweep.prompt_set]
         if sweep.clients == 1:
             return [Unit(prompt.name, (prompt,)) for prompt in prompts[: self.prompts_per_set]]
-        batch = tuple(prompts[: sweep.clients])
+        batch = tuple(prompts[: sweep.clients * self.prompts_per_client])
         return [Unit(f"{batch[0].name} .. {batch[-1].name}", batch)]
 
     def rows_of(self, sweep: Sweep, repetition: int) -> list[Row]:
@@ -116,6 +121,7 @@ def measure(plan: Plan, sweep: Sweep, row: Row, unit: Unit, repetition: int) -> 
             temperature=sweep.temperature,
             seed=plan.seed,
             stop_at_eos=plan.stop_at_eos,
+            clients=sweep.clients,
         )
     )
     if not plan.stop_at_eos:

@@ -14,10 +14,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Prompts sent at once, one client each.
+    """Prompts of several clients: each client sends its next one when it has its answer.
 
-    Every answer has exactly `new_tokens` tokens unless `stop_at_eos`: equal work for all.
-    `seed` is the first prompt's; the n-th prompt samples with `seed` + n.
+    `clients` None: one client for each prompt. Every answer has exactly `new_tokens` tokens
+    unless `stop_at_eos`: equal work for all. `seed` is the first prompt's; the n-th prompt samples
+    with `seed` + n.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -25,6 +26,12 @@ class Work:
     temperature: float
     seed: int
     stop_at_eos: bool = False
+    clients: int | None = None
+
+    @property
+    def at_once(self) -> int:
+        """How many prompts are being answered while there are enough."""
+        return len(self.prompts) if self.clients is None else min(self.clients, len(self.prompts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Knows transformers; runs in the benchmark's own process, with torch's default th
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,23 @@ class TransformersSystem:
 
     @torch.inference_mode()
     def generate(self, work: Work) -> Answer:
-        longest = max(map(len, work.prompts))
-        ids = torch.zeros(len(work.prompts), longest, dtype=torch.long)
+        """One static batch of the clients' prompts after the other."""
+        seconds = 0.0
+        outputs: list[tuple[int, ...]] = []
+        for first in range(0, len(work.prompts), work.at_once):
+            batch = work.prompts[first : first + work.at_once]
+            spent, answers = self._batch(batch, work)
+            seconds += spent
+            outputs += (tuple(self._cut(answer, work)) for answer in answers)
+        return Answer(seconds, tuple(outputs))
+
+    def _batch(
+        self, prompts: Sequence[tuple[int, ...]], work: Work
+    ) -> tuple[float, list[list[int]]]:
+        longest = max(map(len, prompts))
+        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
         mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(work.prompts):
+        for row, prompt in enumerate(prompts):
             ids[row, longest - len(prompt) :] = torch.tensor(prompt)
             mask[row, longest - len(prompt) :] = 1
         options = self._options(work)
@@ -45,8 +59,7 @@ class TransformersSystem:
         started = time.perf_counter()
         output = self._model.generate(ids, attention_mask=mask, **options)
         seconds = time.perf_counter() - started
-        answers = [row[longest:].tolist() for row in output]
-        return Answer(seconds, tuple(tuple(self._cut(row, work)) for row in answers))
+        return seconds, [row[longest:].tolist() for row in output]
 
     def _options(self, work: Work) -> dict[str, Any]:
         options: dict[str, Any] = {

@@ -21,6 +21,8 @@ class Fake(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.bodies: list[dict[str, Any]] = []
         self.status = 200
+        self.lock = threading.Lock()
+        self.at_once = self.most_at_once = 0
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -28,6 +30,9 @@ class Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, Fake)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.bodies.append(body)
+        with self.server.lock:
+            self.server.at_once += 1
+            self.server.most_at_once = max(self.server.most_at_once, self.server.at_once)
         answer = {
             "choices": [{"token_ids": [5] * body["max_tokens"]}],
             "usage": {"prompt_tokens_details": {"cached_tokens": 3}},
@@ -40,6 +45,8 @@ class Handler(BaseHTTPRequestHandler):
             },
         }
         data = json.dumps(answer).encode()
+        with self.server.lock:
+            self.server.at_once -= 1
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -75,6 +82,13 @@ def test_one_request_a_prompt_with_its_own_seed(fake: Fake) -> None:
     assert answer.outputs == ((5,) * 4, (5,) * 4)
     assert (answer.steps, answer.drafted, answer.accepted) == (4, 16, 8)
     assert answer.cached_prompt_tokens == 6
+
+
+def test_no_more_clients_ask_than_there_are(fake: Fake) -> None:
+    work = Work(tuple((n,) for n in range(6)), 4, 0.0, 1, clients=2)
+    assert work.at_once == 2
+    assert len(system(fake, {}).generate(work).outputs) == 6
+    assert fake.most_at_once <= 2
 
 
 def test_cold_requests_never_share_a_salt(fake: Fake) -> None:

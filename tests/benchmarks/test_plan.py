@@ -128,3 +128,13 @@ def test_the_observer_hears_of_every_sweep() -> None:
     assert swept == [(sweep, 0) for sweep in sweeps] + [
         (Sweep("rag", clients, 0.0), 1) for clients in (1, 8)
     ]
+
+
+def test_each_of_several_clients_sends_prompts_of_its_own_one_after_the_other() -> None:
+    table = (Row("a", Echo(), (1, 2), (0.0,)),)
+    what = replace(plan(*table), clients=(1, 2), prompts_per_client=3)
+    run(what)
+    echo = what.rows[0].system
+    assert isinstance(echo, Echo)
+    several = [work for work in echo.works if work.clients == 2]
+    assert several and all(len(set(work.prompts)) == 6 for work in several)
