@@ -146,7 +146,7 @@ class Controller:
         return self._decisions(candidates, offers, counts, best, plain_step=plain_step)
 
     def observe_wait(self, seconds: float) -> None:
-        """Take in how long this step waited, idle, for the drafts it had asked for."""
+        """Take in how long this step took to ask for drafts and to wait, idle, for them."""
         if seconds < 0.0:
             raise ValueError(f"draft wait is {seconds} seconds; allowed: 0 or more")
         if self._wait < 0.0:

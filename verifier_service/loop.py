@@ -128,16 +128,19 @@ class Core:
     def _step(self) -> None:
         scheduler, controller = self._scheduler, self._controller
         scheduler.admit()
+        began = time.perf_counter_ns()
         views, closed = scheduler.views()
         asked = any(view.max_draft_tokens for view in views)
         if views or closed:
             self._source.send(views, closed)
+        asking = time.perf_counter_ns() - began
         self._flush()
         started = time.perf_counter_ns()
         blocks = self._source.collect() if asked else {}
         waited = time.perf_counter_ns() - started if asked else 0
         if asked:
-            controller.observe_wait(waited * 1e-9)
+            # Telling proposers costs the step as much as waiting for them does.
+            controller.observe_wait((asking + waited) * 1e-9)
         planned = scheduler.plan(blocks)
         copies = scheduler.take_copies()
         if copies:
