@@ -20,6 +20,7 @@ from benchmarks.divergence import TOLERANCE, Target, first_difference, scores
 from benchmarks.soak_answers import Answer, Choice
 from benchmarks.soak_checks import expected_choices
 from benchmarks.soak_draw import SoakRequest
+from benchmarks.soak_texts import loaded
 
 _INT64 = 2**64
 _INT64_MIN = -(2**63)
@@ -92,7 +93,9 @@ def _compare(
     position = first_difference(right, ids)
     base = Replay(request.number, index, len(right), Verdict.EQUAL)
     if position is None:
-        ends = [(one.text, one.finish_reason, one.stop_reason) for one in (expected, got)]
+        ends = [
+            (_said(request, one), one.finish_reason, one.stop_reason) for one in (expected, got)
+        ]
         if ends[0] == ends[1]:
             return base
         detail = f"equal ids, but {ends[1]!r} instead of {ends[0]!r}"
@@ -104,6 +107,20 @@ def _compare(
     gap = pair_gap(target, expected.prompt_ids, right[:position], pair, request.body, number)
     verdict = Verdict.NUMERICAL if gap < TOLERANCE else Verdict.DIFFERENT
     return replace(base, verdict=verdict, position=position, expected=pair[0], got=pair[1], gap=gap)
+
+
+def _said(request: SoakRequest, choice: Choice) -> object:
+    """What equal ids must say alike, streamed and whole.
+
+    A call is what it means: spaces between its parts may go. One that was cut is told in pieces
+    where it is streamed, and is no call, only text, where it is not.
+    """
+    if "tools" not in request.body:
+        return choice.text
+    if choice.finish_reason != "tool_calls":
+        return None
+    arguments = [loaded(text) for text in choice.tool_arguments.values()]
+    return choice.text, list(choice.tool_names.values()), arguments
 
 
 def pair_gap(

@@ -68,7 +68,7 @@ class RequestFactory:
 
 def probe(kind_name: str, place: Place, facts: Facts) -> SoakRequest:
     """A request that asks for one kind (and what it needs) and nothing else."""
-    draw = begin(random.Random(kind_name), facts, place)
+    draw = begin(random.Random(f"{kind_name}/{place.value}"), facts, place)
     kind = BY_NAME[kind_name]
     for needed in kind.needs:
         BY_NAME[needed].put_into(draw)

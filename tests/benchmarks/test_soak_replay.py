@@ -77,6 +77,22 @@ def test_equal_ids_with_another_text_or_end_differ() -> None:
     assert verdicts(0, answer([3]), other) == [Verdict.DIFFERENT]
 
 
+def test_calls_are_compared_by_what_they_mean_unless_they_were_cut() -> None:
+    def called(arguments: str, finish: str = "tool_calls") -> Answer:
+        made = answer([3], text="")
+        choice = made.choices[0]
+        choice.tool_names, choice.tool_arguments = {0: "tides"}, {0: arguments}
+        choice.finish_reason = finish
+        return made
+
+    tools: dict[str, Any] = {"tools": [{}]}
+    right = called('{"a": 1}')
+    assert verdicts(0, called('{"a":1}'), right, **tools) == [Verdict.EQUAL]
+    assert verdicts(0, called('{"a": 2}'), right, **tools) == [Verdict.DIFFERENT]
+    cut, text = called('{"a"', "length"), answer([3], text='[{"a"')
+    assert verdicts(0, cut, text, **tools) == [Verdict.EQUAL]
+
+
 def test_each_choice_is_judged_with_its_own_seed() -> None:
     target = Target(0)
     asked = request(temperature=1.0, n=2)
