@@ -12,10 +12,15 @@ from gateway.server import RunningGateway
 from tests.gateway.fake_verifier import MODEL, Answer, FakeVerifier
 
 
-async def send_and_leave(gateway: RunningGateway, verifier: FakeVerifier, *, stream: bool) -> None:
-    """Post a request, wait until the verifier works on it, close the connection."""
+async def send_and_leave(
+    gateway: RunningGateway, verifier: FakeVerifier, *, stream: bool, after_text: bool = False
+) -> None:
+    """Post a request, wait until the verifier works on it, close the connection.
+
+    `after_text` waits for the first text as well: what the gateway has counted is then known.
+    """
     host, port = gateway.url.removeprefix("http://").split(":")
-    _, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await asyncio.open_connection(host, int(port))
     body = json.dumps({"model": MODEL, "prompt": "secret prompt", "stream": stream}).encode()
     writer.write(
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -23,6 +28,8 @@ async def send_and_leave(gateway: RunningGateway, verifier: FakeVerifier, *, str
     )
     await writer.drain()
     await asyncio.wait_for(verifier.reached.wait(), 10)
+    if after_text:
+        await asyncio.wait_for(reader.readuntil(b"data: "), 10)
     writer.close()
     await writer.wait_closed()
 

@@ -82,7 +82,7 @@ async def test_requests_by_how_they_ended(
     verifier.script = lambda request: Answer(truncate=True)
     await http.post("/v1/completions", json={"prompt": "x"})
     verifier.script = lambda request: Answer(hang_after=1)
-    await send_and_leave(gateway, verifier, stream=True)
+    await send_and_leave(gateway, verifier, stream=True, after_text=True)
     await asyncio.wait_for(verifier.cancelled.wait(), 10)
 
     def ended(samples: Samples, reason: str) -> float | None:
@@ -135,7 +135,7 @@ async def test_totals_equal_the_sum_of_the_requests_cancelled_ones_included(
 
     # A client that leaves after one round: that round was emitted, so it counts.
     verifier.script = lambda request: Answer(pieces=[("abc", 4), ("d", 1)], hang_after=1)
-    await send_and_leave(gateway, verifier, stream=True)
+    await send_and_leave(gateway, verifier, stream=True, after_text=True)
     await asyncio.wait_for(verifier.cancelled.wait(), 10)
     totals.update(num_spec_steps=1, num_draft_tokens=4, num_accepted_draft_tokens=2)
     histogram[2] += 1
