@@ -24,16 +24,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks import bars
 from benchmarks.cpu_options import NOTES, PLACEHOLDERS, describe_settings, parse
 from benchmarks.cpu_report import Report
-from benchmarks.machine import describe_machine, end_on_sigterm, public_command, versions
+from benchmarks.entry import end_with, refuse_to_pull
+from benchmarks.machine import describe_machine, public_command, versions
 from benchmarks.measurements import Measurement, Measurements
-from benchmarks.outrider_system import OutriderServer, OutriderSystem, ServerFailed
-from benchmarks.peer_system import PeerFailed, PeerSystem
+from benchmarks.outrider_system import OutriderServer, OutriderSystem
+from benchmarks.peer_system import PeerSystem
 from benchmarks.plan import Observer, Plan, Sweep, execute
 from benchmarks.prompts import load_set
 from benchmarks.systems import Row, Work
 from outrider.checkpoints import ModelStore
 from outrider.config import cache_directory
-from outrider.errors import InputError, OperationError
 from outrider.model_folders import resolve_model
 
 LOOKUP = "transformers prompt lookup"
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
     from benchmarks.transformers_system import load_tokenizer
 
     store = ModelStore(cache_directory())
-    model = resolve_model(options.model, store, _refuse_to_pull, "--model").folder
+    model = resolve_model(options.model, store, refuse_to_pull, "--model").folder
     tokenizer = load_tokenizer(model)
     several = [n * options.prompts_per_client for n in options.clients if n > 1]
     needed = max(options.prompts, *several, *options.clients)
@@ -229,29 +229,19 @@ def write(report: Report, out: Path) -> None:
     (out / "cpu.md").write_text(report.to_markdown())
 
 
-def _refuse_to_pull(name: str) -> Path:
-    raise InputError(f"--model: {name} is not here yet; run `outrider models pull {name}` first")
-
-
 def main() -> int:
     console = Console(stderr=True)
     arguments = sys.argv[1:]
     options = parse(arguments)
-    end_on_sigterm()
-    try:
+
+    def work() -> bool:
         if options.render is not None:
             write(Report.from_json(json.loads(options.render.read_text())), options.out)
         else:
             run(options, arguments, console)
-    except (InputError, FileNotFoundError, ValueError) as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        return 2
-    except (OperationError, ServerFailed, PeerFailed) as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+        return True
+
+    return end_with(work, console)
 
 
 if __name__ == "__main__":

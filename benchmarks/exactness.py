@@ -19,15 +19,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.entry import end_with, refuse_to_pull
 from benchmarks.exact_cases import PROPOSER_SETS, Job, jobs, matrix
-from benchmarks.exact_generators import GenerationFailed, InprocessGenerator, ServedGenerator
+from benchmarks.exact_generators import InprocessGenerator, ServedGenerator
 from benchmarks.exact_report import ExactReport
 from benchmarks.exact_run import Check, Generator, Store
-from benchmarks.machine import describe_machine, end_on_sigterm, public_command, versions
-from benchmarks.outrider_system import OutriderServer, ServerFailed
+from benchmarks.machine import describe_machine, public_command, versions
+from benchmarks.outrider_system import OutriderServer
 from outrider.checkpoints import ModelStore
 from outrider.config import cache_directory
-from outrider.errors import InputError, OperationError
 from outrider.model_folders import resolve_model
 
 PLACEHOLDERS = {"--model": "MODEL", "--out": "OUT", "--resume": "FILE"}
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
     from benchmarks.transformers_system import load_tokenizer
 
     store = ModelStore(cache_directory())
-    model = resolve_model(options.model, store, _refuse_to_pull, "--model").folder
+    model = resolve_model(options.model, store, refuse_to_pull, "--model").folder
     work = jobs(load_tokenizer(model), options.prompts)
     cases = matrix(options.proposers, options.k, options.temperatures, options.clients)
     with ExitStack() as stack:
@@ -139,25 +139,11 @@ def signature(options: argparse.Namespace, model: Path, work: Sequence[Job]) -> 
     }
 
 
-def _refuse_to_pull(name: str) -> Path:
-    raise InputError(f"--model: {name} is not here yet; run `outrider models pull {name}` first")
-
-
 def main() -> int:
     console = Console(stderr=True)
     arguments = sys.argv[1:]
     options = parse(arguments)
-    end_on_sigterm()
-    try:
-        return 0 if run(options, arguments, console) else 1
-    except (InputError, ValueError) as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        return 2
-    except (OperationError, ServerFailed, GenerationFailed) as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    return end_with(lambda: run(options, arguments, console), console)
 
 
 if __name__ == "__main__":
