@@ -6,7 +6,7 @@ left theirs behind the computed length, where they are written over.
 
 An engine with a paged attention kernel shares cached blocks as they lie. One that wants neighbours
 gets a copy of them in a run of its own blocks, unless the cached ones can be continued in place:
-copying keys takes a thousandth of computing them, and gathering scattered ones would be paid again
+copying keys costs little beside computing them, and gathering scattered ones would be paid again
 in every step.
 """
 
