@@ -24,8 +24,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.divergence import Logits
-from benchmarks.machine import describe_machine, end_on_sigterm, public_command, versions
-from benchmarks.outrider_system import OutriderServer, ServerFailed
+from benchmarks.entry import end_with, refuse_to_pull
+from benchmarks.machine import describe_machine, public_command, versions
+from benchmarks.outrider_system import OutriderServer
 from benchmarks.soak_draw import MIN_MODEL_LEN
 from benchmarks.soak_report import SoakReport
 from benchmarks.soak_run import Soak, SoakResult, SoakSettings
@@ -33,7 +34,6 @@ from benchmarks.soak_server import SoakedServer
 from benchmarks.tiny_model import make_tiny_model
 from outrider.checkpoints import ModelStore
 from outrider.config import cache_directory
-from outrider.errors import InputError, OperationError
 from outrider.model_folders import resolve_model
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _model(options: argparse.Namespace, folder: Path) -> Path:
     if options.tiny:
         return make_tiny_model(folder / "tiny", max_model_len=options.max_model_len)
     store = ModelStore(cache_directory())
-    return resolve_model(options.model, store, _refuse_to_pull, "--model").folder
+    return resolve_model(options.model, store, refuse_to_pull, "--model").folder
 
 
 def _serve_options(options: argparse.Namespace) -> list[str]:
@@ -206,25 +206,11 @@ def _positive(kind: type[float] | type[int]) -> Callable[[str], float]:
     return positive
 
 
-def _refuse_to_pull(name: str) -> Path:
-    raise InputError(f"--model: {name} is not here yet; run `outrider models pull {name}` first")
-
-
 def main() -> int:
     console = Console(stderr=True)
     arguments = sys.argv[1:]
     options = parse(arguments)
-    end_on_sigterm()
-    try:
-        return 0 if run(options, arguments, console) else 1
-    except InputError as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        return 2
-    except (OperationError, ServerFailed, RuntimeError) as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    return end_with(lambda: run(options, arguments, console), console)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class Soak:
         self._completed = 0
 
     async def run(self) -> SoakResult:
-        """Raises RuntimeError where the server is not fit for a soak."""
+        """Raises ServerFailed where the server is not fit for a soak."""
         server, result = self._server, self._result
         facts = await server.facts()
         async with self._clients() as clients:

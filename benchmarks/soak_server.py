@@ -15,6 +15,7 @@ import httpx
 from speculation.v1 import proposer_pb2, proposer_pb2_grpc, verifier_pb2_grpc
 from speculation.v1 import verifier_pb2 as pb
 
+from benchmarks.outrider_system import ServerFailed
 from benchmarks.soak_draw import Facts
 from benchmarks.soak_leaks import TOLERANCES, AtEnd
 from benchmarks.soak_watch import Service, Watch
@@ -35,11 +36,11 @@ class SoakedServer:
         self.verifier = self.service("verifier").listen
 
     def service(self, name: str) -> Service:
-        """Raises RuntimeError where no such process runs now."""
+        """Raises ServerFailed where no such process runs now."""
         for service in self.watch.services():
             if service.name == name:
                 return service
-        raise RuntimeError(f"outrider serve has no process {name} now")
+        raise ServerFailed(f"outrider serve has no process {name} now")
 
     def proposers(self) -> list[Service]:
         """Those whose process runs now."""
@@ -56,7 +57,7 @@ class SoakedServer:
         for name, pid in {"serve": self.watch.serve_pid, **pids}.items():
             measured = self.watch.measure(pid)
             if measured is None:
-                raise RuntimeError(f"{name} has ended")
+                raise ServerFailed(f"{name} has ended")
             found[name] = measured["fds"]
         return found
 
@@ -69,7 +70,7 @@ class SoakedServer:
             return info
 
     async def facts(self) -> Facts:
-        """Once all proposers have said their names. Raises RuntimeError where one does not."""
+        """Once all proposers have said their names. Raises ServerFailed where one does not."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             info = await self.info()
@@ -77,7 +78,7 @@ class SoakedServer:
             if names and all(names):
                 break
             if time.monotonic() > deadline:
-                raise RuntimeError("a proposer did not connect to the verifier")
+                raise ServerFailed("a proposer did not connect to the verifier")
             await asyncio.sleep(0.1)
         return Facts(
             model=info.model,
