@@ -159,7 +159,8 @@ class VerifierSnapshot(Collector):
         )
         for labels, info in speculating:
             on = info.speculation_state == "on"
-            reason = "" if on else info.speculation_state.removeprefix("off").lstrip(": ")
+            # Behind a colon come figures, which would make a time series of every scrape.
+            reason = "" if on else info.speculation_state.removeprefix("off: ").partition(":")[0]
             state.add_metric([*labels, reason], float(on))
         yield state
 

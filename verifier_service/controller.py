@@ -210,8 +210,8 @@ class Controller:
             return "on"
         if self._last is not None and self._wait > _FREE_WAIT * self._last.plain_seconds:
             return (
-                f"off: waiting {self._wait * 1e3:.1f} ms a step for drafts does not pay: "
-                f"with it speculation is {self._gain:+.1%} against plain decoding"
+                f"off: waiting for drafts does not pay: {self._wait * 1e3:.1f} ms a step, with it "
+                f"speculation is {self._gain:+.1%} against plain decoding"
             )
         return f"off: {self._refusal or 'no draft offered'}"
 
