@@ -147,8 +147,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
     store = ModelStore(cache_directory())
     model = resolve_model(options.model, store, refuse_to_pull, "--model").folder
     tokenizer = load_tokenizer(model)
-    several = [n * options.prompts_per_client for n in options.clients if n > 1]
-    needed = max(options.prompts, *several, *options.clients)
+    needed = max(options.prompts, *options.clients)
     prompts = {
         name: load_set(name, options.data, tokenizer, needed, options.max_prompt_tokens)
         for name in options.sets
@@ -193,9 +192,8 @@ def warm_up(plan: Plan, rounds: int, console: Console) -> None:
         console.print(f"warm-up {number + 1} of {rounds}")
         for row in plan.rows:
             for count in set(row.clients) & set(plan.clients):
-                row.system.generate(
-                    Work(tuple(prompts[:count]), plan.new_tokens // 2, row.temperatures[0], 1)
-                )
+                lengths = (plan.new_tokens // 2,) * count
+                row.system.generate(Work(tuple(prompts[:count]), lengths, row.temperatures[0], 1))
 
 
 def measure_all(plan: Plan, report: Report, out: Path, console: Console) -> None:

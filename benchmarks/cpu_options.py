@@ -20,8 +20,10 @@ PLACEHOLDERS = {
 }
 
 NOTES = (
-    "Every answer has the same number of new tokens: end-of-sequence is ignored by all systems, "
-    "unless --stop-at-eos. All get the same token ids.",
+    "All systems get the same token ids and answer each prompt with the same number of new tokens: "
+    "end-of-sequence is ignored, unless --stop-at-eos. At one client that number is the one given; "
+    "at several it runs from 1/2 to 11/8 of it from prompt to prompt, and a client takes the next "
+    "prompt as soon as it has an answer.",
     "Outrider is asked over HTTP (gateway, verifier and proposers are processes of their own, on "
     "the same cores); transformers and vLLM are called inside a process, without a server.",
     "Cold by default: each request to Outrider carries its own cache salt, so neither the prompt "
@@ -64,7 +66,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--clients", type=_numbers(int), default=[1, 8])
     add("--temperatures", type=_numbers(float), default=[0.0, 1.0])
     add("--prompts", type=int, default=6, help="of each set, at one client")
-    add("--prompts-per-client", type=int, default=2, help="one after the other, at several clients")
+    add("--prompts-per-client", type=int, default=3, help="on average, at several clients")
     add("--reference-prompts", type=int, default=2, help="of these, for transformers' rows")
     add("--max-prompt-tokens", type=int, default=1024, help="longer prompts are passed over")
     add("--new-tokens", type=int, default=128)

@@ -140,7 +140,7 @@ class OutriderSystem:
     def _body(self, work: Work, index: int) -> dict[str, Any]:
         return {
             "prompt": list(work.prompts[index]),
-            "max_tokens": work.new_tokens,
+            "max_tokens": work.lengths[index],
             "temperature": work.temperature,
             "top_p": 1.0,
             "top_k": 0,

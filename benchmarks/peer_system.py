@@ -94,7 +94,7 @@ class PeerSystem:
         self._write(
             {
                 "prompts": [list(prompt) for prompt in work.prompts],
-                "max_tokens": work.new_tokens,
+                "max_tokens": list(work.lengths),
                 "temperature": work.temperature,
                 "seed": work.seed,
                 "ignore_eos": not work.stop_at_eos,

@@ -70,13 +70,16 @@ def counters(engine: Any) -> dict[str, int]:
 def answer(engine: Any, request: dict[str, Any]) -> dict[str, Any]:
     from vllm import SamplingParams
 
-    sampling = SamplingParams(
-        max_tokens=request["max_tokens"],
-        temperature=request["temperature"],
-        seed=request["seed"],
-        ignore_eos=request["ignore_eos"],
-        detokenize=True,
-    )
+    sampling = [
+        SamplingParams(
+            max_tokens=max_tokens,
+            temperature=request["temperature"],
+            seed=request["seed"],
+            ignore_eos=request["ignore_eos"],
+            detokenize=True,
+        )
+        for max_tokens in request["max_tokens"]
+    ]
     prompts = [{"prompt_token_ids": ids} for ids in request["prompts"]]
     before = counters(engine)
     started = time.perf_counter()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 from benchmarks.measurements import Measurement
 from benchmarks.prompts import Prompt
@@ -37,8 +38,9 @@ class Unit:
 class Plan:
     """`prompts` holds enough of each set for all clients; `minutes` is the budget.
 
-    Of several clients each sends `prompts_per_client`, one after the other: answers of equal length
-    end at different times, and a client that had nothing more to ask would leave the others alone.
+    Several clients send `prompts_per_client` each on average, taking the next as soon as one is
+    answered, and their answers differ in length, as answers do: equally long ones would begin and
+    end together in plain decoding alone. The set starts anew where it is too short.
     """
 
     rows: tuple[Row, ...]
@@ -51,7 +53,7 @@ class Plan:
     minutes: float
     seed: int = 1
     stop_at_eos: bool = False
-    prompts_per_client: int = 2
+    prompts_per_client: int = 3
 
     def sweeps(self) -> list[Sweep]:
         return [
@@ -62,12 +64,13 @@ class Plan:
         ]
 
     def units(self, sweep: Sweep) -> list[Unit]:
-        """One prompt each at one client; all clients' prompts, all different, at several."""
+        """One prompt each at one client; all prompts of all clients at several."""
         prompts = self.prompts[sweep.prompt_set]
         if sweep.clients == 1:
             return [Unit(prompt.name, (prompt,)) for prompt in prompts[: self.prompts_per_set]]
-        batch = tuple(prompts[: sweep.clients * self.prompts_per_client])
-        return [Unit(f"{batch[0].name} .. {batch[-1].name}", batch)]
+        count = sweep.clients * self.prompts_per_client
+        batch = tuple(islice(cycle(prompts), count))
+        return [Unit(f"{count} prompts from {batch[0].name}", batch)]
 
     def rows_of(self, sweep: Sweep, repetition: int) -> list[Row]:
         return [
@@ -112,12 +115,20 @@ def execute(plan: Plan, observer: Observer, clock: Callable[[], float] = time.mo
             observer.swept(sweep, repetition)
 
 
+def lengths(new_tokens: int, clients: int, prompts: int) -> tuple[int, ...]:
+    """New tokens of each answer: all `new_tokens`, or from 1/2 to 11/8 of it at several clients."""
+    if clients == 1:
+        return (new_tokens,) * prompts
+    return tuple(max(1, new_tokens * (4 + 5 * n % 8) // 8) for n in range(prompts))
+
+
 def measure(plan: Plan, sweep: Sweep, row: Row, unit: Unit, repetition: int) -> Measurement:
     """Time one row on one unit."""
+    wanted = lengths(plan.new_tokens, sweep.clients, len(unit.prompts))
     answer = row.system.generate(
         Work(
             prompts=tuple(prompt.token_ids for prompt in unit.prompts),
-            new_tokens=plan.new_tokens,
+            lengths=wanted,
             temperature=sweep.temperature,
             seed=plan.seed,
             stop_at_eos=plan.stop_at_eos,
@@ -125,7 +136,7 @@ def measure(plan: Plan, sweep: Sweep, row: Row, unit: Unit, repetition: int) -> 
         )
     )
     if not plan.stop_at_eos:
-        _require_equal_work(row, unit, plan.new_tokens, [len(out) for out in answer.outputs])
+        _require_equal_work(row, unit, wanted, [len(out) for out in answer.outputs])
     return Measurement(
         row=row.name,
         prompt_set=sweep.prompt_set,
@@ -144,6 +155,8 @@ def measure(plan: Plan, sweep: Sweep, row: Row, unit: Unit, repetition: int) -> 
     )
 
 
-def _require_equal_work(row: Row, unit: Unit, wanted: int, got: Sequence[int]) -> None:
-    if any(length != wanted for length in got):
-        raise RuntimeError(f"{row.name} answered {unit.name} with {got} tokens instead of {wanted}")
+def _require_equal_work(row: Row, unit: Unit, wanted: Sequence[int], got: Sequence[int]) -> None:
+    if list(got) != list(wanted):
+        raise RuntimeError(
+            f"{row.name} answered {unit.name} with {list(got)} tokens instead of {list(wanted)}"
+        )

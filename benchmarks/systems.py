@@ -16,17 +16,21 @@ from typing import Protocol
 class Work:
     """Prompts of several clients: each client sends its next one when it has its answer.
 
-    `clients` None: one client for each prompt. Every answer has exactly `new_tokens` tokens
-    unless `stop_at_eos`: equal work for all. `seed` is the first prompt's; the n-th prompt samples
-    with `seed` + n.
+    `clients` None: one client for each prompt. The n-th answer has exactly `lengths[n]` tokens
+    unless `stop_at_eos`: equal work for all systems. `seed` is the first prompt's; the n-th prompt
+    samples with `seed` + n.
     """
 
     prompts: tuple[tuple[int, ...], ...]
-    new_tokens: int
+    lengths: tuple[int, ...]
     temperature: float
     seed: int
     stop_at_eos: bool = False
     clients: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.lengths) != len(self.prompts):
+            raise ValueError(f"{len(self.lengths)} lengths for {len(self.prompts)} prompts")
 
     @property
     def at_once(self) -> int:

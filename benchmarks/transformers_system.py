@@ -39,14 +39,18 @@ class TransformersSystem:
         seconds = 0.0
         outputs: list[tuple[int, ...]] = []
         for first in range(0, len(work.prompts), work.at_once):
-            batch = work.prompts[first : first + work.at_once]
-            spent, answers = self._batch(batch, work)
+            batch = slice(first, first + work.at_once)
+            lengths = work.lengths[batch]
+            spent, answers = self._batch(work.prompts[batch], max(lengths), work)
             seconds += spent
-            outputs += (tuple(self._cut(answer, work)) for answer in answers)
+            outputs += (
+                tuple(self._cut(answer, length, work))
+                for answer, length in zip(answers, lengths, strict=True)
+            )
         return Answer(seconds, tuple(outputs))
 
     def _batch(
-        self, prompts: Sequence[tuple[int, ...]], work: Work
+        self, prompts: Sequence[tuple[int, ...]], new_tokens: int, work: Work
     ) -> tuple[float, list[list[int]]]:
         longest = max(map(len, prompts))
         ids = torch.zeros(len(prompts), longest, dtype=torch.long)
@@ -54,16 +58,16 @@ class TransformersSystem:
         for row, prompt in enumerate(prompts):
             ids[row, longest - len(prompt) :] = torch.tensor(prompt)
             mask[row, longest - len(prompt) :] = 1
-        options = self._options(work)
+        options = self._options(new_tokens, work)
         torch.manual_seed(work.seed)
         started = time.perf_counter()
         output = self._model.generate(ids, attention_mask=mask, **options)
         seconds = time.perf_counter() - started
         return seconds, [row[longest:].tolist() for row in output]
 
-    def _options(self, work: Work) -> dict[str, Any]:
+    def _options(self, new_tokens: int, work: Work) -> dict[str, Any]:
         options: dict[str, Any] = {
-            "max_new_tokens": work.new_tokens,
+            "max_new_tokens": new_tokens,
             "do_sample": work.temperature > 0,
             "pad_token_id": 0,
         }
@@ -76,11 +80,11 @@ class TransformersSystem:
             options["prompt_lookup_num_tokens"] = self._prompt_lookup
         return options
 
-    def _cut(self, output: list[int], work: Work) -> list[int]:
+    def _cut(self, output: list[int], length: int, work: Work) -> list[int]:
         eos = self._model.generation_config.eos_token_id
         ends = {eos} if isinstance(eos, int) else set(eos or ())
         if work.stop_at_eos:
-            for index, token in enumerate(output):
+            for index, token in enumerate(output[:length]):
                 if token in ends:
                     return output[: index + 1]
-        return output
+        return output[:length]

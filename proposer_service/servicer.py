@@ -113,7 +113,8 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                     welcome=proposer_pb2.Welcome(capabilities=self._capabilities)
                 )
             )
-            await self._converse(stream, session, context)
+            lookahead = self._capabilities.lookahead and not hello.no_lookahead
+            await self._converse(stream, session, context, lookahead)
         finally:
             session.close()
             self._sessions.remove(session)
@@ -170,7 +171,9 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             hello.verifier_instance_id,
         )
 
-    async def _converse(self, stream: _Stream, session: Session, context: Context) -> None:
+    async def _converse(
+        self, stream: _Stream, session: Session, context: Context, lookahead: bool
+    ) -> None:
         while (request := await stream.next()) is not None:
             kind = request.WhichOneof("message")
             if kind == "hello":
@@ -183,7 +186,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             await self.send(context, session.answer(request.step))
             stream.read_ahead()
             self._proposer.settle()
-            if self._capabilities.lookahead:
+            if lookahead:
                 await self.look_ahead(stream, session, context)
 
     async def look_ahead(self, stream: _Stream, session: Session, context: Context) -> None:

@@ -96,6 +96,7 @@ def load_backend(settings: VerifierSettings, instance_id: str) -> Backend:
             max_sequences=settings.max_num_seqs,
             num_speculative_tokens=settings.num_speculative_tokens,
             context_limit=facts.max_model_len,
+            on_cpu=_on_cpu(settings.device),
         )
         proposers = source = ProposerPool(
             settings.proposers, hello, settings.draft_deadline_ms / 1000
@@ -109,6 +110,15 @@ def load_backend(settings: VerifierSettings, instance_id: str) -> Backend:
             raise InputError(f"model: {error}") from error
         raise
     return Backend(core, text, proposers, facts.defaults, source)
+
+
+def _on_cpu(device: str) -> bool:
+    from verifier_service.engines.loading import ModelLoadError, resolve_device
+
+    try:
+        return resolve_device(device).type == "cpu"
+    except ModelLoadError as error:
+        raise InputError(f"model: {error}") from error
 
 
 @contextmanager

@@ -38,8 +38,8 @@ _PLAIN_DRIFT = 0.1
 class Controller:
     """Admits drafts so that emitted tokens per measured second are most; `choose` picks blocks.
 
-    Call order for each step: `wanted` (before asking), `observe_wait`, `plan`, the forward,
-    `observe_step`, `observe_round` for each sequence with drafts. Not thread-safe.
+    Call order for each step: `wanted` (before asking), `plan`, the forward, `observe_step`,
+    `observe_round` for each sequence with drafts, `observe_wait`. Not thread-safe.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Controller:
         return self._decisions(candidates, offers, counts, best, plain_step=plain_step)
 
     def observe_wait(self, seconds: float) -> None:
-        """Take in how long this step took to ask for drafts and to wait, idle, for them."""
+        """Take in what asking for drafts, and waiting for them, added to this step."""
         if seconds < 0.0:
             raise ValueError(f"draft wait is {seconds} seconds; allowed: 0 or more")
         if self._wait < 0.0:
@@ -210,7 +210,7 @@ class Controller:
             return "on"
         if self._last is not None and self._wait > _FREE_WAIT * self._last.plain_seconds:
             return (
-                f"off: waiting for drafts does not pay: {self._wait * 1e3:.1f} ms a step, with it "
+                f"off: asking for drafts does not pay: {self._wait * 1e3:.1f} ms a step, with it "
                 f"speculation is {self._gain:+.1%} against plain decoding"
             )
         return f"off: {self._refusal or 'no draft offered'}"

@@ -1,7 +1,8 @@
 """The core's thread: drafts, step, outputs, again. Knows no tensors and no text.
 
-The thread never waits for the edge: sinks must not block. While proposers draft, the outputs of
-the step before are handed out.
+The thread never waits for the edge: sinks must not block. Outputs are handed out when the next step
+is planned: what the edge does with them overlaps with the forward, not with the answers of
+proposers, for which the whole step waits.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from verifier_service.asking import AskingCost
 from verifier_service.controller import Controller
 from verifier_service.core import CoreStats, QueueFullError
 from verifier_service.engines.base import Engine
@@ -44,6 +46,7 @@ class Core:
         self._source = source
         self._max_waiting = max_waiting
         self._speculative = speculative
+        self._asking = AskingCost()
         self._commands: deque[Callable[[], None]] = deque()
         self._queued = 0
         self._wake = threading.Condition()
@@ -134,31 +137,35 @@ class Core:
         if views or closed:
             self._source.send(views, closed)
         asking = time.perf_counter_ns() - began
-        self._flush()
         started = time.perf_counter_ns()
         blocks = self._source.collect() if asked else {}
         waited = time.perf_counter_ns() - started if asked else 0
-        if asked:
-            # Telling proposers costs the step as much as waiting for them does.
-            controller.observe_wait((asking + waited) * 1e-9)
         planned = scheduler.plan(blocks)
         copies = scheduler.take_copies()
         if copies:
             self._engine.copy_blocks(copies)
+        self._flush()
         if not planned:
             return
         chunks = [part.chunk for part in planned]
         started = time.perf_counter_ns()
         verdicts = self._engine.run(chunks)
         spent = time.perf_counter_ns() - started
+        prefilled = sum(len(p.chunk.ids) for p in planned if p.decision is PREFILL)
         controller.observe_step(
             len(chunks),
             sum(len(chunk.ids) for chunk in chunks),
             sum(chunk.start + len(chunk.ids) for chunk in chunks),
             spent * 1e-9,
-            prefill_tokens=sum(len(p.chunk.ids) for p in planned if p.decision is PREFILL),
+            prefill_tokens=prefilled,
         )
         self._pending.extend(scheduler.apply(planned, verdicts, StepTimes(waited, spent)))
+        around = time.perf_counter_ns() - began - spent
+        if asked:
+            cost = self._asking.of(len(chunks), around * 1e-9, (asking + waited) * 1e-9)
+            controller.observe_wait(cost)
+        elif not prefilled:
+            self._asking.observe_plain(len(chunks), around * 1e-9)
         self._stats = self._snapshot()
         self._log_state()
 

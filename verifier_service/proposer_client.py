@@ -71,7 +71,8 @@ class ProposerClient:
         self.address = address
         self.name = ""
         self._hello = hello
-        self._hello_bytes = hello.to_proto().SerializeToString()
+        self._lookahead = hello.takes_lookahead(address)
+        self._hello_bytes = hello.to_proto(lookahead=self._lookahead).SerializeToString()
         self._deadline_s = draft_deadline_s
         self._transport = transport
         self._choose_name = choose_name
@@ -215,7 +216,9 @@ class ProposerClient:
             self._leave(LinkState.REFUSED, "its first message is no welcome", REFUSED_RETRY_S)
             return
         try:
-            limits = check_welcome(response.welcome.capabilities, self._hello)
+            limits = check_welcome(
+                response.welcome.capabilities, self._hello, lookahead=self._lookahead
+            )
         except HandshakeError as error:
             self._leave(LinkState.REFUSED, str(error), REFUSED_RETRY_S)
             return

@@ -28,7 +28,8 @@ class HelloParameters:
     """What a verifier tells every proposer about itself.
 
     `num_speculative_tokens` is the ceiling K of drafts in a block, `context_limit` the target's
-    context in tokens, `max_sequences` how many sequences run at once.
+    context in tokens, `max_sequences` how many sequences run at once. `on_cpu`: the target runs on
+    this machine's cores, which a proposer behind a Unix socket shares.
     """
 
     verifier_instance_id: str
@@ -39,6 +40,7 @@ class HelloParameters:
     num_speculative_tokens: int
     context_limit: int
     accepted_q_forms: tuple[QForm, ...] = (QForm.COUPLED, QForm.ONE_HOT, QForm.SPARSE)
+    on_cpu: bool = False
 
     def __post_init__(self) -> None:
         for field, given in (
@@ -57,7 +59,11 @@ class HelloParameters:
             if value < 1:
                 raise ValueError(f"{field}={value}; it must be at least 1")
 
-    def to_proto(self) -> proposer_pb2.ProposeRequest:
+    def takes_lookahead(self, address: str) -> bool:
+        """Whether the proposer at `address` may push blocks while the target runs."""
+        return not (self.on_cpu and address.startswith("unix:"))
+
+    def to_proto(self, *, lookahead: bool = True) -> proposer_pb2.ProposeRequest:
         return proposer_pb2.ProposeRequest(
             hello=proposer_pb2.Hello(
                 protocol_version=PROTOCOL_VERSION,
@@ -74,6 +80,7 @@ class HelloParameters:
                     if form in self.accepted_q_forms
                 ],
                 first_position=types_pb2.FIRST_POSITION_AFTER_COMMITTED,
+                no_lookahead=not lookahead,
             )
         )
 
@@ -95,9 +102,9 @@ class ProposerLimits:
 
 
 def check_welcome(
-    capabilities: proposer_pb2.Capabilities, hello: HelloParameters
+    capabilities: proposer_pb2.Capabilities, hello: HelloParameters, *, lookahead: bool = True
 ) -> ProposerLimits:
-    """Judge what a proposer says of itself. Raises HandshakeError with the reason in words."""
+    """Judge what a proposer says of itself; `lookahead` is what it was told. Raises HandshakeError with the reason in words."""
     c = capabilities
     if c.protocol_version != PROTOCOL_VERSION:
         raise HandshakeError(
@@ -140,7 +147,7 @@ def check_welcome(
         max_draft_tokens=min(c.max_draft_tokens, hello.num_speculative_tokens),
         context_limit=c.context_limit or None,
         q_forms=q_forms,
-        lookahead=c.lookahead,
+        lookahead=c.lookahead and lookahead,
     )
 
 

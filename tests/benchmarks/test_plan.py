@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.measurements import Measurement
-from benchmarks.plan import Observer, Plan, Sweep, execute
+from benchmarks.plan import Observer, Plan, Sweep, execute, lengths
 from benchmarks.prompts import Prompt
 from benchmarks.systems import Answer, Row, Work
 
@@ -22,8 +22,8 @@ class Echo:
 
     def generate(self, work: Work) -> Answer:
         self.works.append(work)
-        length = work.new_tokens - self._short
-        return Answer(0.5, tuple((7,) * length for _ in work.prompts), 1, 4, 2)
+        lengths = [length - self._short for length in work.lengths]
+        return Answer(0.5, tuple((7,) * length for length in lengths), 1, 4, 2)
 
 
 class Clock:
@@ -49,7 +49,7 @@ def plan(*table: Row) -> Plan:
         clients=(1, 8),
         temperatures=(0.0,),
         prompts_per_set=3,
-        new_tokens=4,
+        new_tokens=8,
         repetitions=2,
         minutes=1.0,
     )
@@ -75,10 +75,10 @@ def test_every_unit_is_measured_by_all_rows_in_turn_and_the_first_rotates() -> N
 
 def test_several_clients_are_one_batch_of_different_prompts() -> None:
     (row,) = rows("a")
-    (found,) = run(replace(plan(row), clients=(8,), repetitions=1))
+    (found,) = run(replace(plan(row), clients=(8,), repetitions=1, prompts_per_client=1))
     assert isinstance(row.system, Echo)
     assert row.system.works[0].prompts == tuple(prompt.token_ids for prompt in PROMPTS)
-    assert (found.new_tokens, found.prompt_tokens, len(found.outputs)) == (32, 16, 8)
+    assert (found.new_tokens, found.prompt_tokens, len(found.outputs)) == (60, 16, 8)
 
 
 def test_rows_are_measured_only_where_they_belong() -> None:
@@ -103,13 +103,13 @@ def test_later_repetitions_stop_before_the_time_is_over() -> None:
 
 
 def test_a_short_answer_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match=r"a answered p0 with \[3\] tokens instead of 4"):
+    with pytest.raises(RuntimeError, match=r"a answered p0 with \[7\] tokens instead of \[8\]"):
         run(plan(Row("a", Echo(short=True), (1,), (0.0,))))
 
 
 def test_answers_may_be_short_where_end_of_sequence_counts() -> None:
     stopping = replace(plan(Row("a", Echo(short=True), (1,), (0.0,))), stop_at_eos=True)
-    assert {item.new_tokens for item in run(stopping)} == {3}
+    assert {item.new_tokens for item in run(stopping)} == {7}
 
 
 def test_sums_of_the_answer_are_kept() -> None:
@@ -128,6 +128,21 @@ def test_the_observer_hears_of_every_sweep() -> None:
     assert swept == [(sweep, 0) for sweep in sweeps] + [
         (Sweep("rag", clients, 0.0), 1) for clients in (1, 8)
     ]
+
+
+def test_answers_of_several_clients_differ_in_length() -> None:
+    assert lengths(128, 1, 2) == (128, 128)
+    several = lengths(128, 8, 24)
+    assert sorted(set(several)) == [64 + 16 * n for n in range(8)]
+    assert several[:8] == several[8:16]
+    assert lengths(1, 8, 3) == (1, 1, 1)
+
+
+def test_a_short_set_starts_anew() -> None:
+    (row,) = rows("a")
+    run(replace(plan(row), clients=(8,), repetitions=1, prompts_per_client=2))
+    assert isinstance(row.system, Echo)
+    assert row.system.works[0].prompts == 2 * tuple(prompt.token_ids for prompt in PROMPTS)
 
 
 def test_each_of_several_clients_sends_prompts_of_its_own_one_after_the_other() -> None:

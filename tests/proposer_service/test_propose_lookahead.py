@@ -41,6 +41,19 @@ async def test_lookahead_follows_the_answer(socket_dir: Path) -> None:
         await running.stop()
 
 
+async def test_who_takes_no_lookahead_gets_none(socket_dir: Path) -> None:
+    running = await start(settings_at(socket_dir, lookahead=True))
+    try:
+        async with propose(running.address) as stream:
+            await stream.greet(no_lookahead=True)
+            await stream.say(step(1, opening(1, TEXT, k=3)))
+            assert (await stream.hear()).WhichOneof("message") == "drafts"
+            await stream.say(step(2, commit(1, len(TEXT), [3], k=3)))
+            assert (await stream.hear()).WhichOneof("message") == "drafts"
+    finally:
+        await running.stop()
+
+
 class SlowAhead(NgramProposer):
     """Its look-ahead takes longer than the server works without looking for messages."""
 

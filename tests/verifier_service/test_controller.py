@@ -253,7 +253,7 @@ def test_long_waits_stop_the_asking_but_for_probes() -> None:
             control.observe_wait(0.050)
         step(control, 1)
     assert asked < 120
-    assert control.state().startswith("off: waiting for drafts does not pay: 50.0 ms a step")
+    assert control.state().startswith("off: asking for drafts does not pay: 50.0 ms a step")
 
 
 def test_one_missed_deadline_is_no_habit() -> None:

@@ -4,7 +4,7 @@ import pytest
 from speculation.v1 import proposer_pb2, types_pb2
 
 from outrider.scripted_proposer import ScriptedProposer, capabilities
-from tests.verifier_service.proposer_world import hello, view, world
+from tests.verifier_service.proposer_world import World, hello, view, world
 from verifier_service.messages import QForm
 from verifier_service.proposer_handshake import HandshakeError, check_welcome
 from verifier_service.proposer_state import LinkState
@@ -83,6 +83,29 @@ def test_the_hello_says_everything() -> None:
         accepted_q_forms=[types_pb2.Q_FORM_ONE_HOT],
         first_position=types_pb2.FIRST_POSITION_AFTER_COMMITTED,
     )
+
+
+@pytest.mark.parametrize(
+    ("on_cpu", "address", "taken"),
+    [
+        (True, "unix:/run/ngram.sock", False),
+        (True, "10.0.0.7:50052", True),
+        (False, "unix:/run/ngram.sock", True),
+    ],
+)
+def test_look_ahead_is_not_taken_from_who_shares_the_targets_cores(
+    on_cpu: bool, address: str, taken: bool
+) -> None:
+    assert hello(on_cpu=on_cpu).takes_lookahead(address) is taken
+    assert hello().to_proto(lookahead=taken).hello.no_lookahead is not taken
+    assert check_welcome(offering(lookahead=True), hello(), lookahead=taken).lookahead is taken
+
+
+def test_each_proposer_of_a_pool_is_told_whether_to_look_ahead() -> None:
+    near, far = ScriptedProposer(), ScriptedProposer()
+    World({"unix:near": near, "far:1": far}, hello(on_cpu=True))
+    assert [said.no_lookahead for said in near.hellos] == [True]
+    assert [said.no_lookahead for said in far.hellos] == [False]
 
 
 @pytest.mark.parametrize(
