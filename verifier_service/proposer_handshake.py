@@ -104,7 +104,10 @@ class ProposerLimits:
 def check_welcome(
     capabilities: proposer_pb2.Capabilities, hello: HelloParameters, *, lookahead: bool = True
 ) -> ProposerLimits:
-    """Judge what a proposer says of itself; `lookahead` is what it was told. Raises HandshakeError with the reason in words."""
+    """Judge what a proposer says of itself; `lookahead` is what it was told.
+
+    Raises HandshakeError with the reason in words.
+    """
     c = capabilities
     if c.protocol_version != PROTOCOL_VERSION:
         raise HandshakeError(
