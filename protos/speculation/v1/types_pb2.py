@@ -24,23 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aspeculation/v1/types.proto\x12\x0especulation.v1\"P\n\rDraftSampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x02\x12\x0c\n\x04seed\x18\x04 \x01(\x06\"L\n\x12SparseDistribution\x12\x13\n\x0brow_lengths\x18\x01 \x03(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\x12\x0e\n\x06masses\x18\x03 \x03(\x04\"\x88\x01\n\x08\x46\x65\x61tures\x12)\n\x04type\x18\x01 \x01(\x0e\x32\x1b.speculation.v1.FeatureType\x12\x11\n\tpositions\x18\x02 \x03(\r\x12\x11\n\tlayer_ids\x18\x03 \x03(\r\x12\x13\n\x0bhidden_size\x18\x04 \x01(\r\x12\x16\n\x0evalues_bf16_le\x18\x05 \x01(\x0c\"\x90\x02\n\x0f\x41\x63\x63\x65ptanceStats\x12\x17\n\x0fnum_spec_tokens\x18\x01 \x01(\r\x12\x16\n\x0enum_spec_steps\x18\x02 \x01(\x04\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\x04\x12!\n\x19num_accepted_draft_tokens\x18\x04 \x01(\x04\x12\x1c\n\x14\x61\x63\x63\x65ptance_histogram\x18\x05 \x03(\x04\x12\x1d\n\x15\x61\x63\x63\x65pted_per_position\x18\x06 \x03(\x04\x12\x1d\n\x15proposed_per_position\x18\x07 \x03(\x04\x12\x19\n\x11per_step_accepted\x18\x08 \x03(\r\x12\x18\n\x10per_step_drafted\x18\t \x03(\r*l\n\x05QForm\x12\x16\n\x12Q_FORM_UNSPECIFIED\x10\x00\x12\x12\n\x0eQ_FORM_COUPLED\x10\x01\x12\x12\n\x0eQ_FORM_ONE_HOT\x10\x02\x12\x11\n\rQ_FORM_SPARSE\x10\x03\x12\x10\n\x0cQ_FORM_DENSE\x10\x04*s\n\rFirstPosition\x12\x1e\n\x1a\x46IRST_POSITION_UNSPECIFIED\x10\x00\x12\"\n\x1e\x46IRST_POSITION_AFTER_COMMITTED\x10\x01\x12\x1e\n\x1a\x46IRST_POSITION_AFTER_BONUS\x10\x02*K\n\x0b\x46\x65\x61tureType\x12\x1c\n\x18\x46\x45\x41TURE_TYPE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x46\x45\x41TURE_TYPE_HIDDEN_STATES\x10\x01*\x82\x01\n\rRejectionRule\x12\x1e\n\x1aREJECTION_RULE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REJECTION_RULE_COUPLED\x10\x01\x12\x1b\n\x17REJECTION_RULE_STANDARD\x10\x02\x12\x18\n\x14REJECTION_RULE_BLOCK\x10\x03*x\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aspeculation/v1/types.proto\x12\x0especulation.v1\"P\n\rDraftSampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x02\x12\x0c\n\x04seed\x18\x04 \x01(\x06\"L\n\x12SparseDistribution\x12\x13\n\x0brow_lengths\x18\x01 \x03(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\x12\x0e\n\x06masses\x18\x03 \x03(\x04\"\x88\x01\n\x08\x46\x65\x61tures\x12)\n\x04type\x18\x01 \x01(\x0e\x32\x1b.speculation.v1.FeatureType\x12\x11\n\tpositions\x18\x02 \x03(\r\x12\x11\n\tlayer_ids\x18\x03 \x03(\r\x12\x13\n\x0bhidden_size\x18\x04 \x01(\r\x12\x16\n\x0evalues_bf16_le\x18\x05 \x01(\x0c\"\x90\x02\n\x0f\x41\x63\x63\x65ptanceStats\x12\x17\n\x0fnum_spec_tokens\x18\x01 \x01(\r\x12\x16\n\x0enum_spec_steps\x18\x02 \x01(\x04\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\x04\x12!\n\x19num_accepted_draft_tokens\x18\x04 \x01(\x04\x12\x1c\n\x14\x61\x63\x63\x65ptance_histogram\x18\x05 \x03(\x04\x12\x1d\n\x15\x61\x63\x63\x65pted_per_position\x18\x06 \x03(\x04\x12\x1d\n\x15proposed_per_position\x18\x07 \x03(\x04\x12\x19\n\x11per_step_accepted\x18\x08 \x03(\r\x12\x18\n\x10per_step_drafted\x18\t \x03(\r\">\n\tHistogram\x12\x14\n\x0cupper_bounds\x18\x01 \x03(\x01\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x04\x12\x0b\n\x03sum\x18\x03 \x01(\x01*l\n\x05QForm\x12\x16\n\x12Q_FORM_UNSPECIFIED\x10\x00\x12\x12\n\x0eQ_FORM_COUPLED\x10\x01\x12\x12\n\x0eQ_FORM_ONE_HOT\x10\x02\x12\x11\n\rQ_FORM_SPARSE\x10\x03\x12\x10\n\x0cQ_FORM_DENSE\x10\x04*s\n\rFirstPosition\x12\x1e\n\x1a\x46IRST_POSITION_UNSPECIFIED\x10\x00\x12\"\n\x1e\x46IRST_POSITION_AFTER_COMMITTED\x10\x01\x12\x1e\n\x1a\x46IRST_POSITION_AFTER_BONUS\x10\x02*K\n\x0b\x46\x65\x61tureType\x12\x1c\n\x18\x46\x45\x41TURE_TYPE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x46\x45\x41TURE_TYPE_HIDDEN_STATES\x10\x01*\x82\x01\n\rRejectionRule\x12\x1e\n\x1aREJECTION_RULE_UNSPECIFIED\x10\x00\x12\x1a\n\x16REJECTION_RULE_COUPLED\x10\x01\x12\x1b\n\x17REJECTION_RULE_STANDARD\x10\x02\x12\x18\n\x14REJECTION_RULE_BLOCK\x10\x03*x\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'speculation.v1.types_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_QFORM']._serialized_start=620
-  _globals['_QFORM']._serialized_end=728
-  _globals['_FIRSTPOSITION']._serialized_start=730
-  _globals['_FIRSTPOSITION']._serialized_end=845
-  _globals['_FEATURETYPE']._serialized_start=847
-  _globals['_FEATURETYPE']._serialized_end=922
-  _globals['_REJECTIONRULE']._serialized_start=925
-  _globals['_REJECTIONRULE']._serialized_end=1055
-  _globals['_FINISHREASON']._serialized_start=1057
-  _globals['_FINISHREASON']._serialized_end=1177
+  _globals['_QFORM']._serialized_start=684
+  _globals['_QFORM']._serialized_end=792
+  _globals['_FIRSTPOSITION']._serialized_start=794
+  _globals['_FIRSTPOSITION']._serialized_end=909
+  _globals['_FEATURETYPE']._serialized_start=911
+  _globals['_FEATURETYPE']._serialized_end=986
+  _globals['_REJECTIONRULE']._serialized_start=989
+  _globals['_REJECTIONRULE']._serialized_end=1119
+  _globals['_FINISHREASON']._serialized_start=1121
+  _globals['_FINISHREASON']._serialized_end=1241
   _globals['_DRAFTSAMPLING']._serialized_start=46
   _globals['_DRAFTSAMPLING']._serialized_end=126
   _globals['_SPARSEDISTRIBUTION']._serialized_start=128
@@ -49,4 +49,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FEATURES']._serialized_end=343
   _globals['_ACCEPTANCESTATS']._serialized_start=346
   _globals['_ACCEPTANCESTATS']._serialized_end=618
+  _globals['_HISTOGRAM']._serialized_start=620
+  _globals['_HISTOGRAM']._serialized_end=682
 # @@protoc_insertion_point(module_scope)

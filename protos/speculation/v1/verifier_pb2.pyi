@@ -120,8 +120,16 @@ class Choices(_message.Message):
     strings: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, strings: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class Prediction(_message.Message):
+    __slots__ = ("text", "token_ids")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    token_ids: TokenIds
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ...) -> None: ...
+
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "detokenize", "add_special_tokens", "detailed_acceptance", "include_rounds", "priority", "cache_salt", "model", "structured", "truncate_prompt_tokens", "truncate_right")
+    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "detokenize", "add_special_tokens", "detailed_acceptance", "include_rounds", "priority", "cache_salt", "model", "structured", "truncate_prompt_tokens", "truncate_right", "prediction")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +146,7 @@ class GenerateRequest(_message.Message):
     STRUCTURED_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_RIGHT_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: TokenIds
@@ -154,7 +163,8 @@ class GenerateRequest(_message.Message):
     structured: StructuredOutput
     truncate_prompt_tokens: int
     truncate_right: bool
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationParams, _Mapping]] = ..., detokenize: _Optional[bool] = ..., add_special_tokens: _Optional[bool] = ..., detailed_acceptance: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., priority: _Optional[int] = ..., cache_salt: _Optional[str] = ..., model: _Optional[str] = ..., structured: _Optional[_Union[StructuredOutput, _Mapping]] = ..., truncate_prompt_tokens: _Optional[int] = ..., truncate_right: _Optional[bool] = ...) -> None: ...
+    prediction: Prediction
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationParams, _Mapping]] = ..., detokenize: _Optional[bool] = ..., add_special_tokens: _Optional[bool] = ..., detailed_acceptance: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., priority: _Optional[int] = ..., cache_salt: _Optional[str] = ..., model: _Optional[str] = ..., structured: _Optional[_Union[StructuredOutput, _Mapping]] = ..., truncate_prompt_tokens: _Optional[int] = ..., truncate_right: _Optional[bool] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("started", "delta", "finished")
@@ -345,8 +355,32 @@ class ProposerState(_message.Message):
     lookahead_misses: int
     def __init__(self, name: _Optional[str] = ..., method: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., dropped: _Optional[_Mapping[str, int]] = ..., draft_blocks: _Optional[int] = ..., lookahead_hits: _Optional[int] = ..., lookahead_misses: _Optional[int] = ...) -> None: ...
 
+class ProposerAcceptance(_message.Message):
+    __slots__ = ("name", "num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUM_SPEC_STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ACCEPTED_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    num_spec_steps: int
+    num_draft_tokens: int
+    num_accepted_draft_tokens: int
+    def __init__(self, name: _Optional[str] = ..., num_spec_steps: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_draft_tokens: _Optional[int] = ...) -> None: ...
+
+class StepTimes(_message.Message):
+    __slots__ = ("draft_wait", "plain", "verify", "prefill")
+    DRAFT_WAIT_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    draft_wait: _types_pb2.Histogram
+    plain: _types_pb2.Histogram
+    verify: _types_pb2.Histogram
+    prefill: _types_pb2.Histogram
+    def __init__(self, draft_wait: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ..., plain: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ..., verify: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ..., prefill: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ...) -> None: ...
+
 class GetInfoResponse(_message.Message):
-    __slots__ = ("model", "version", "instance_id", "max_model_len", "vocabulary_size", "vocabulary_fingerprint", "eos_token_ids", "engine", "device", "dtype", "num_speculative_tokens", "rejection_rule", "proposers", "acceptance", "running_requests", "waiting_requests", "kv_blocks_total", "kv_blocks_free", "prompt_tokens_total", "generation_tokens_total", "speculation_state", "step_cost_ms", "off_rounds", "finished_requests", "prefix_cache_queries_total", "prefix_cache_hits_total", "preemptions_total", "tools_in_prompt")
+    __slots__ = ("model", "version", "instance_id", "max_model_len", "vocabulary_size", "vocabulary_fingerprint", "eos_token_ids", "engine", "device", "dtype", "num_speculative_tokens", "rejection_rule", "proposers", "acceptance", "running_requests", "waiting_requests", "kv_blocks_total", "kv_blocks_free", "prompt_tokens_total", "generation_tokens_total", "speculation_state", "step_cost_ms", "off_rounds", "finished_requests", "prefix_cache_queries_total", "prefix_cache_hits_total", "preemptions_total", "tools_in_prompt", "acceptance_by_proposer", "step_times")
     class StepCostMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -396,6 +430,8 @@ class GetInfoResponse(_message.Message):
     PREFIX_CACHE_HITS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     PREEMPTIONS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     TOOLS_IN_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_BY_PROPOSER_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIMES_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     instance_id: str
@@ -424,4 +460,6 @@ class GetInfoResponse(_message.Message):
     prefix_cache_hits_total: int
     preemptions_total: int
     tools_in_prompt: str
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., instance_id: _Optional[str] = ..., max_model_len: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., vocabulary_fingerprint: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., engine: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., num_speculative_tokens: _Optional[int] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ..., proposers: _Optional[_Iterable[_Union[ProposerState, _Mapping]]] = ..., acceptance: _Optional[_Union[_types_pb2.AcceptanceStats, _Mapping]] = ..., running_requests: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., kv_blocks_free: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., generation_tokens_total: _Optional[int] = ..., speculation_state: _Optional[str] = ..., step_cost_ms: _Optional[_Mapping[int, float]] = ..., off_rounds: _Optional[_Mapping[str, int]] = ..., finished_requests: _Optional[_Mapping[str, int]] = ..., prefix_cache_queries_total: _Optional[int] = ..., prefix_cache_hits_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., tools_in_prompt: _Optional[str] = ...) -> None: ...
+    acceptance_by_proposer: _containers.RepeatedCompositeFieldContainer[ProposerAcceptance]
+    step_times: StepTimes
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., instance_id: _Optional[str] = ..., max_model_len: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., vocabulary_fingerprint: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., engine: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., num_speculative_tokens: _Optional[int] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ..., proposers: _Optional[_Iterable[_Union[ProposerState, _Mapping]]] = ..., acceptance: _Optional[_Union[_types_pb2.AcceptanceStats, _Mapping]] = ..., running_requests: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., kv_blocks_free: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., generation_tokens_total: _Optional[int] = ..., speculation_state: _Optional[str] = ..., step_cost_ms: _Optional[_Mapping[int, float]] = ..., off_rounds: _Optional[_Mapping[str, int]] = ..., finished_requests: _Optional[_Mapping[str, int]] = ..., prefix_cache_queries_total: _Optional[int] = ..., prefix_cache_hits_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., tools_in_prompt: _Optional[str] = ..., acceptance_by_proposer: _Optional[_Iterable[_Union[ProposerAcceptance, _Mapping]]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ...) -> None: ...
