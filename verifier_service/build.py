@@ -29,22 +29,26 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
     """
     engine = TorchEngine(settings)
     speculative = settings.num_speculative_tokens > 0
-    counts = _PROFILE_COUNTS if speculative else (1,)
+    # Requests with a prediction have drafts without any proposer.
+    drafting = settings.draft_ceiling > 0
+    counts = _PROFILE_COUNTS if drafting else (1,)
     profile = engine.profile(counts, _PROFILE_CONTEXT)
-    attention = _attention(engine, profile) if speculative else (0.0, 0.0)
+    attention = _attention(engine, profile) if drafting else (0.0, 0.0)
     _log.info(
         "step cost by query tokens: %s",
         ", ".join(f"{count}: {seconds * 1e3:.1f} ms" for count, seconds in profile.items()),
     )
     controller = Controller(
-        settings.num_speculative_tokens,
+        settings.draft_ceiling,
         CostTable.from_profile(profile, _PROFILE_CONTEXT, attention),
         adaptive=settings.adaptive,
+        schedule=settings.num_speculative_tokens_per_batch_size,
     )
     scheduler = Scheduler(
         engine.cache,
         controller,
         num_speculative_tokens=settings.num_speculative_tokens,
+        num_prediction_tokens=settings.draft_ceiling,
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_waiting=settings.max_waiting_requests,

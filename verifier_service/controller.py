@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from outrider.draft_schedule import DraftSchedule
 from verifier_service import choice
 from verifier_service.admission import Admission, admit
 from verifier_service.candidates import Candidate, Decision
@@ -18,7 +19,15 @@ from verifier_service.estimates import AcceptanceEstimates
 from verifier_service.messages import DraftBlock
 from verifier_service.offers import Offers, gather
 from verifier_service.probing import ProbeBudget, choose_probes
-from verifier_service.refusals import DoesNotPay, Refuse, measuring, step_full, without_offer
+from verifier_service.refusals import (
+    NO_CEILING,
+    DoesNotPay,
+    Refuse,
+    measuring,
+    scheduled_off,
+    step_full,
+    without_offer,
+)
 
 __all__ = ["Candidate", "Controller", "Decision"]
 
@@ -49,6 +58,7 @@ class Controller:
         *,
         adaptive: bool = True,
         choose: choice.ChooseBlock = choice.best_block,
+        schedule: DraftSchedule | None = None,
     ) -> None:
         if num_speculative_tokens < 0:
             raise ValueError(
@@ -57,6 +67,9 @@ class Controller:
         self.costs = costs
         self.estimates = AcceptanceEstimates(max(num_speculative_tokens, 1))
         self._ceiling = num_speculative_tokens
+        self._schedule = schedule
+        # Sequences that ran when the last step was planned.
+        self._running = 1
         self._adaptive = adaptive
         self._choose = choose
         self._budget = ProbeBudget()
@@ -78,9 +91,10 @@ class Controller:
     def wanted(self, num_sequences: int, limit: int) -> int:
         """How many drafts to ask proposers for now, for a sequence that may verify `limit`.
 
-        0 while waiting for drafts costs more than they save, but for probes.
+        `num_sequences` run now. 0 while waiting for drafts costs more than they save, but for
+        probes.
         """
-        most = min(limit, self._ceiling)
+        most = min(limit, self._ceiling_of(num_sequences))
         if most <= 0:
             return 0
         if not self._adaptive or self._wait <= 0.0:
@@ -103,19 +117,23 @@ class Controller:
         other_query_tokens: int = 0,
         total_context: int = 0,
         draft_budget: int | None = None,
+        running: int = 0,
     ) -> list[Decision]:
         """One decision for each candidate, in order.
 
         `other_query_tokens` are rows of the step that are no candidate's (prefill chunks);
-        `total_context` is the sum of context lengths; `draft_budget` the most drafts in all.
+        `total_context` is the sum of context lengths; `draft_budget` the most drafts in all;
+        `running` sequences run in all, those in prefill too (0: the candidates alone).
         """
         self._step += 1
+        self._running = running or len(candidates)
+        ceiling = self._ceiling_of(self._running)
         self._probing.clear()
         self.estimates.begin_step()
-        most = self._ceiling * len(candidates)
+        most = ceiling * len(candidates)
         if draft_budget is not None:
             most = max(min(most, draft_budget), 0)
-        offers = gather(candidates, self._ceiling, self.estimates, self._choose)
+        offers = gather(candidates, ceiling, self.estimates, self._choose)
         if not self._adaptive:
             counts: list[int] = []
             for length in offers.lengths:
@@ -204,8 +222,9 @@ class Controller:
 
     def state(self) -> str:
         """`on`, or `off: ` and why."""
-        if self._ceiling == 0:
-            return "off: num_speculative_tokens is 0"
+        closed = self._closed()
+        if closed is not None:
+            return f"off: {closed.off_reason}"
         if self._on or not self._adaptive:
             return "on"
         if self._last is not None and self._wait > _FREE_WAIT * self._last.plain_seconds:
@@ -297,7 +316,21 @@ class Controller:
             refused = result[owner] = refuse(chances[row])
             if not plain_step:
                 self._refusal = refused.off_reason
+        closed = self._closed()
         return [
-            decision or without_offer(candidate, self._ceiling)
+            decision or without_offer(candidate, closed)
             for decision, candidate in zip(result, candidates, strict=True)
         ]
+
+    def _closed(self) -> Decision | None:
+        """Why the configuration allows no draft now; None where it does."""
+        if self._ceiling == 0:
+            return NO_CEILING
+        if self._ceiling_of(self._running) == 0:
+            return scheduled_off(self._running)
+        return None
+
+    def _ceiling_of(self, running: int) -> int:
+        if self._schedule is None:
+            return self._ceiling
+        return min(self._schedule.at(running), self._ceiling)

@@ -13,7 +13,7 @@ from verifier_service.candidates import Candidate, Decision
 # Chance that the first draft is accepted -> the decision that refuses it.
 Refuse = Callable[[float], Decision]
 
-_NO_CEILING = Decision(None, 0, "num_speculative_tokens is 0")
+NO_CEILING = Decision(None, 0, "num_speculative_tokens is 0")
 _OPTED_OUT = Decision(None, 0, "request asked for no speculation")
 _AT_END = Decision(None, 0, "no room for a draft before max_tokens or the context limit")
 _NOT_ASKED = Decision(None, 0, "no draft asked for")
@@ -22,15 +22,20 @@ _STEP_FULL = Decision(None, 0, "the step has no room for drafts")
 _MEASURING = Decision(None, 0, "a plain step, to measure its cost again")
 
 
-def without_offer(candidate: Candidate, ceiling: int) -> Decision:
-    """The refusal of a candidate that has no usable block."""
-    if ceiling == 0:
-        return _NO_CEILING
+def without_offer(candidate: Candidate, closed: Decision | None) -> Decision:
+    """The refusal of a candidate that has no usable block; `closed` refuses all drafts, if any."""
     if candidate.opted_out:
         return _OPTED_OUT
+    if closed is not None:
+        return closed
     if candidate.limit <= 0:
         return _AT_END
     return _NOT_ASKED if candidate.ask <= 0 else _NOT_OFFERED
+
+
+def scheduled_off(sequences: int) -> Decision:
+    """The refusal where the operator's schedule allows no drafts beside so many sequences."""
+    return Decision(None, 0, f"num_speculative_tokens_per_batch_size is 0: {sequences} run")
 
 
 def step_full(_chance: float) -> Decision:

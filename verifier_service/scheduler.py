@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from outrider.acceptance import Round
-from verifier_service import constraints
+from verifier_service import constraints, offered
 from verifier_service.block_tables import BlockTables
 from verifier_service.constraints import ConstraintFailure
 from verifier_service.controller import Candidate, Controller, Decision
@@ -34,6 +34,7 @@ from verifier_service.step_plan import (
     round_chunk,
     teach,
 )
+from verifier_service.step_times import StepTimesTotal
 
 __all__ = ["PREFILL", "Planned", "Scheduler", "StepTimes"]
 
@@ -52,6 +53,7 @@ class Scheduler:
         max_waiting: int,
         prefix_caching: bool = True,
         prefill_stall_s: float = math.inf,
+        num_prediction_tokens: int = 0,
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError(
@@ -66,7 +68,9 @@ class Scheduler:
             max_running=max_num_seqs,
             max_waiting=max_waiting,
             max_drafts=num_speculative_tokens,
+            max_predicted=num_prediction_tokens,
         )
+        self.step_times = StepTimesTotal()
         self._budget = max_num_batched_tokens
         self._asked: dict[int, int] = {}
 
@@ -136,9 +140,10 @@ class Scheduler:
         """
         closed = self._queues.take_closed()
         self._asked = {}
-        drafting = [s for s in self._queues.running if s.draft_limit > 0]
+        drafting = [s for s in self._queues.running if s.ask_limit > 0]
         for sequence in drafting:
-            limit = sequence.most_drafts() if sequence.decoding else 0
+            most = min(sequence.most_drafts(), sequence.ask_limit)
+            limit = most if sequence.decoding else 0
             self._asked[sequence.sequence_id] = self._controller.wanted(
                 len(self._queues.running), limit
             )
@@ -157,6 +162,7 @@ class Scheduler:
         offers = {s.sequence_id: self._offers(s, blocks) for s in decoding}
         decisions = self._controller.plan(
             [self._candidate(s, offers[s.sequence_id]) for s in decoding],
+            running=len(self._queues.running),
             other_query_tokens=share,
             total_context=sum(len(s.ids) for s in decoding),
             draft_budget=max(self._budget - len(decoding) - share, 0),
@@ -165,15 +171,16 @@ class Scheduler:
         for sequence, decision in zip(decoding, decisions, strict=True):
             if not sequence.blocks:
                 continue
-            offered = tuple(offers[sequence.sequence_id])
-            refused = not offered and bool(_usable(sequence, blocks))
+            given = tuple(offers[sequence.sequence_id])
+            refused = not given and bool(offered.usable(sequence, blocks))
+            decision = constraints.explained(offered.explained(sequence, decision), refused=refused)
             try:
-                part = self._round(sequence, constraints.explained(decision, refused=refused))
+                part = self._round(sequence, decision)
             except ConstraintFailure as failure:
                 self._fail(sequence, failure)
                 continue
             if part is not None:
-                planned.append(Planned(sequence, part[0], part[1], offered))
+                planned.append(Planned(sequence, part[0], part[1], given))
         # A preemption may have ended a sequence that was planned before it.
         planned = [part for part in planned if part.sequence.blocks]
         for sequence, count in shares:
@@ -196,6 +203,12 @@ class Scheduler:
     ) -> list[tuple[OutputSink, Output]]:
         """Commit a step's verdicts; what each request is told."""
         self._prefill.observe(planned, times.verify_ns * 1e-9)
+        self.step_times.observe(
+            times.draft_wait_ns,
+            times.verify_ns,
+            drafted=any(part.decision.drafted for part in planned),
+            prefilled=any(part.decision is PREFILL for part in planned),
+        )
         outputs: list[tuple[OutputSink, Output]] = []
         for part, verdict in zip(planned, verdicts, strict=True):
             sequence = part.sequence
@@ -245,7 +258,7 @@ class Scheduler:
     def _offers(self, sequence: Sequence, blocks: dict[int, list[DraftBlock]]) -> list[DraftBlock]:
         """What may be verified of the blocks that continue the sequence as it is."""
         try:
-            return constraints.admissible(sequence, _usable(sequence, blocks))
+            return constraints.admissible(sequence, offered.usable(sequence, blocks))
         except ConstraintFailure as failure:
             self._fail(sequence, failure)
             return []
@@ -315,10 +328,3 @@ class Scheduler:
     def _end(self, sequence: Sequence, *, finished: bool) -> None:
         self._queues.end(sequence, finished=finished)
         self._controller.close(sequence.sequence_id)
-
-
-def _usable(sequence: Sequence, blocks: dict[int, list[DraftBlock]]) -> list[DraftBlock]:
-    """Blocks that continue the sequence as it is; a late one never reaches a step."""
-    length = len(sequence.ids)
-    own = blocks.get(sequence.sequence_id, [])
-    return [block for block in own if block.base_length == length and block.token_ids]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outrider.draft_schedule import DraftSchedule
 from verifier_service.messages import RejectionRule
 
 
@@ -13,16 +14,21 @@ class VerifierSettings:
 
     `model` is a local folder; `listen` and `proposers` are gRPC addresses (`unix:PATH` or
     `HOST:PORT`). `num_speculative_tokens` is the ceiling K, 0 turns speculation off.
+    `num_prediction_tokens` is the ceiling of requests that bring a prediction where K is 0: their
+    drafts need no proposer.
     `max_model_len` None takes the model's own limit. `kv_cache_bytes` None sizes the cache from
     the memory that is free. `draft_deadline_ms` is the longest a step waits for drafts.
     `drain_seconds` is how long running requests may go on once the process is told to stop.
+    `log_stats_interval_s` is how often the log tells what was drafted and accepted, 0 for never.
     `trust_request_chat_template` lets clients send chat templates, which run here, sandboxed.
     `enable_prefix_caching` lets a prompt take over the cached keys of an equal beginning.
     `prefill_stall_ms` is how much longer prefill may make a step while others decode: more only
     where decoding alone takes longer.
     `max_logprobs` is how many top log-probabilities a request may ask for, -1 for any number.
-    `adaptive` lets the controller verify fewer drafts than were offered; without it every
-    offered draft is verified.
+    `adaptive` lets the controller verify fewer drafts than were offered
+    (`enable_adaptive_verification`); without it every offered draft is verified.
+    `enforce_eager` runs the model without torch.compile and without CUDA graphs.
+    `num_speculative_tokens_per_batch_size` lowers the ceiling by the number of running sequences.
     """
 
     model: str
@@ -30,6 +36,7 @@ class VerifierSettings:
     served_model_name: str
     proposers: tuple[str, ...] = ()
     num_speculative_tokens: int = 0
+    num_prediction_tokens: int = 8
     rejection_rule: RejectionRule = RejectionRule.COUPLED
     device: str = "auto"
     dtype: str = "auto"
@@ -44,8 +51,16 @@ class VerifierSettings:
     kv_cache_bytes: int | None = None
     draft_deadline_ms: float = 10.0
     adaptive: bool = True
+    num_speculative_tokens_per_batch_size: DraftSchedule | None = None
     compile: bool = True
+    enforce_eager: bool = False
     threads: int | None = None
     log_level: str = "info"
     drain_seconds: float = 5.0
+    log_stats_interval_s: float = 10.0
     trust_request_chat_template: bool = False
+
+    @property
+    def draft_ceiling(self) -> int:
+        """Most drafts that any round verifies."""
+        return self.num_speculative_tokens or self.num_prediction_tokens

@@ -9,6 +9,7 @@ import typer
 from outrider.addresses import parse_address
 from outrider.commands.models import open_store, pull_with_progress
 from outrider.commands.options import CacheDir, LogLevel, RuntimeDir, service_process
+from outrider.draft_schedule import parse_draft_schedule
 from outrider.errors import InputError
 
 
@@ -29,6 +30,17 @@ def verifier(
             help="Most draft tokens in one round.  [default: 8 with a proposer, else 0]",
         ),
     ] = None,
+    num_speculative_tokens_per_batch_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Most draft tokens by running sequences: [[first, last, K], ...].",
+        ),
+    ] = None,
+    enable_adaptive_verification: Annotated[
+        bool,
+        typer.Option(help="Verify only drafts that pay; without it, every draft up to the limits."),
+    ] = True,
     rejection_sample_method: Annotated[
         str, typer.Option(help="coupled, standard or block.")
     ] = "coupled",
@@ -67,6 +79,10 @@ def verifier(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads for the model.  [default: all cores]")
     ] = None,
+    enforce_eager: Annotated[
+        bool,
+        typer.Option("--enforce-eager", help="Neither torch.compile nor CUDA graphs."),
+    ] = False,
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,
@@ -87,6 +103,11 @@ def verifier(
         raise InputError(
             f"--num-speculative-tokens: {num_speculative_tokens} drafts, and no --proposer to make "
             "them; give --proposer ADDRESS or leave the option out"
+        )
+    schedule = None
+    if num_speculative_tokens_per_batch_size is not None:
+        schedule = parse_draft_schedule(
+            num_speculative_tokens_per_batch_size, "--num-speculative-tokens-per-batch-size"
         )
     _require("--device", device, ("auto", "cpu", "cuda"))
     _require("--dtype", dtype, ("auto", "float32", "bfloat16"))
@@ -111,6 +132,8 @@ def verifier(
                 num_speculative_tokens=(
                     default_tokens if num_speculative_tokens is None else num_speculative_tokens
                 ),
+                num_speculative_tokens_per_batch_size=schedule,
+                adaptive=enable_adaptive_verification,
                 rejection_rule=RejectionRule(rejection_sample_method),
                 device=device,
                 dtype=dtype,
@@ -124,6 +147,7 @@ def verifier(
                 kv_cache_bytes=kv_cache_memory_bytes,
                 draft_deadline_ms=draft_deadline_ms,
                 compile=not no_compile,
+                enforce_eager=enforce_eager,
                 threads=threads,
                 log_level=log_level,
                 trust_request_chat_template=trust_request_chat_template,

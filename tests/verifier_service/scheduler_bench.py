@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outrider.draft_schedule import DraftSchedule
 from tests.toy_engine import Guess, ToyEngine, ToySource, random_guess
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
@@ -38,6 +39,7 @@ class Bench:
     neighbours: bool = False
     stall_s: float = float("inf")
     step_ns: int = 2
+    schedule: DraftSchedule | None = None
     outputs: dict[str, list[Output]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -49,7 +51,7 @@ class Bench:
         )
         self.source = ToySource(self.guess) if self.guess else NoDrafts()
         costs = CostTable.from_profile({1: 0.01, 33: 0.011})
-        self.controller = Controller(self.k, costs, adaptive=self.adaptive)
+        self.controller = Controller(self.k, costs, adaptive=self.adaptive, schedule=self.schedule)
         self.scheduler = Scheduler(
             self.engine.cache,
             self.controller,
