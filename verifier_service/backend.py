@@ -43,6 +43,10 @@ class ProposerStates(Protocol):
     def states(self) -> Sequence[AttachedProposer]: ...
 
 
+class AttachedSource(DraftSource, ProposerStates, Protocol):
+    """Drafts, and who makes them."""
+
+
 class NoProposers:
     """A verifier that decodes plainly."""
 
@@ -66,10 +70,13 @@ class Backend:
         self.source.close()
 
 
-def load_backend(settings: VerifierSettings, instance_id: str) -> Backend:
+def load_backend(
+    settings: VerifierSettings, instance_id: str, *, attached: AttachedSource | None = None
+) -> Backend:
     """Read the model folder, connect the proposers, build the core.
 
-    Raises InputError where the folder cannot be used.
+    `attached` are proposers of this process, instead of those at the settings' addresses. Raises
+    InputError where the folder cannot be used.
     """
     # Only a process that builds an engine pays for importing one.
     from verifier_service.build import build_core
@@ -82,7 +89,9 @@ def load_backend(settings: VerifierSettings, instance_id: str) -> Backend:
         text = Text.load(folder)
     proposers: ProposerStates = NoProposers()
     source: DraftSource = NoDrafts()
-    if settings.proposers and settings.num_speculative_tokens > 0:
+    if attached is not None:
+        proposers = source = attached
+    elif settings.proposers and settings.num_speculative_tokens > 0:
         if not settings.draft_deadline_ms > 0:
             raise InputError(
                 f"--draft-deadline-ms: {settings.draft_deadline_ms:g} is not allowed with "
