@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from verifier_service.messages import ModelInfo, OutputSink, Request
+from verifier_service.step_times import StepHistograms
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class CoreStats:
     speculation_state: str = "off: no proposer attached"
     # Milliseconds of a verification step by number of query tokens, as measured.
     step_cost_ms: dict[int, float] = field(default_factory=dict)
+    step_times: StepHistograms = field(default_factory=StepHistograms)
 
 
 class QueueFullError(Exception):

@@ -202,6 +202,7 @@ class Core:
                 self._controller.state() if self._speculative else "off: not configured"
             ),
             step_cost_ms=self._costs,
+            step_times=self._scheduler.step_times.snapshot(),
         )
 
     def _end(self, error: str) -> None:

@@ -16,6 +16,9 @@ import numpy.typing as npt
 
 from outrider.acceptance import Round
 
+# The proposer's name of drafts that come from a request's own prediction.
+PREDICTION = "prediction"
+
 
 class FinishReason(Enum):
     STOP = "stop"
@@ -158,9 +161,25 @@ class SequenceView:
     only: str = ""
 
 
+class OwnDrafts(Protocol):
+    """Drafts that a request brings with it (its prediction, with how far it was followed).
+
+    Used by the engine's thread alone.
+    """
+
+    def block(self, ids: Sequence[int], prompt_length: int, most: int) -> DraftBlock | None:
+        """At most `most` drafts behind `ids`, prompt and answer, or None.
+
+        Called with the same answer, or a longer one, each time.
+        """
+
+
 @dataclass(slots=True)
 class Request:
-    """One generation. `num_speculative_tokens` None takes the verifier's ceiling, 0 turns off."""
+    """One generation. `num_speculative_tokens` None takes the verifier's ceiling, 0 turns off.
+
+    `proposer` names the only one whose drafts are used, PREDICTION the request's own; empty: all.
+    """
 
     request_id: str
     prompt_ids: list[int]
@@ -170,6 +189,7 @@ class Request:
     priority: int = 0
     cache_salt: str = ""
     constraint: Constraint | None = None
+    prediction: OwnDrafts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from verifier_service.block_tables import BlockTables
 from verifier_service.core import QueueFullError
-from verifier_service.messages import OutputSink, Request
+from verifier_service.messages import PREDICTION, OutputSink, Request
 from verifier_service.sequences import Sequence
 
 _rank = attrgetter("rank")
@@ -22,12 +22,21 @@ _rank = attrgetter("rank")
 class Queues:
     """All sequences of one engine; `running` in the order in which they began.
 
+    `max_drafts` is the most drafts that proposers are asked for, `max_predicted` the most that a
+    round verifies of a request with a prediction of its own.
+
     Lower priority values are served first, then first come. Nobody is preempted for an arrival,
     however urgent: only where the cache is full, and then the last in that order gives way.
     """
 
     def __init__(
-        self, tables: BlockTables, *, max_running: int, max_waiting: int, max_drafts: int
+        self,
+        tables: BlockTables,
+        *,
+        max_running: int,
+        max_waiting: int,
+        max_drafts: int,
+        max_predicted: int = 0,
     ) -> None:
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
@@ -36,6 +45,7 @@ class Queues:
         self._max_running = max_running
         self._max_waiting = max_waiting
         self._max_drafts = max_drafts
+        self._max_predicted = max(max_predicted, max_drafts)
         self._by_request: dict[str, Sequence] = {}
         self._numbers = itertools.count(1)
         self._closed: list[tuple[int, bool]] = []
@@ -47,12 +57,17 @@ class Queues:
         if request.request_id in self._by_request:
             raise ValueError(f"request_id {request.request_id!r} is already running")
         number = next(self._numbers)
+        asked = 0 if request.proposer == PREDICTION else self._max_drafts
+        most = asked if request.prediction is None else self._max_predicted
         own = request.num_speculative_tokens
+        if own is not None:
+            asked, most = min(own, asked), min(own, most)
         sequence = Sequence(
             sequence_id=number,
             request=request,
             sink=sink,
-            draft_limit=self._max_drafts if own is None else min(own, self._max_drafts),
+            draft_limit=most,
+            ask_limit=asked,
             arrival=number,
             ids=list(request.prompt_ids),
         )

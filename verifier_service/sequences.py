@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from verifier_service.messages import (
+    DraftBlock,
     FinishReason,
     OutputSink,
     Request,
@@ -20,6 +21,9 @@ from verifier_service.sampling import is_greedy
 class Sequence:
     """`ids` are prompt and output; the keys of the first `computed` of them are in the cache.
 
+    `draft_limit` is the most drafts a round of it may verify, `ask_limit` the most that proposers
+    are asked for.
+
     A sequence is decoding when all but its last id are computed, else it is in prefill (also
     after a preemption, which sets `computed` back to 0 and keeps the ids).
     """
@@ -28,6 +32,7 @@ class Sequence:
     request: Request
     sink: OutputSink
     draft_limit: int
+    ask_limit: int
     arrival: int
     ids: list[int] = field(default_factory=list)
     computed: int = 0
@@ -85,6 +90,13 @@ class Sequence:
         """Drafts that may be verified now: a round emits one token more than it accepts."""
         left = self.request.sampling.max_tokens - self.num_output
         return max(min(self.draft_limit, left - 1), 0)
+
+    def own_block(self) -> DraftBlock | None:
+        """Drafts of the request's own prediction behind the ids as they are."""
+        own = self.request.prediction
+        if own is None:
+            return None
+        return own.block(self.ids, self.prompt_length, self.most_drafts())
 
     def view(self, wanted: int) -> SequenceView:
         self.announced = True
