@@ -12,9 +12,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from outrider import speculative_names as names
+from outrider.draft_schedule import DraftSchedule
+from outrider.speculative_keys import KEYS
 
 MAX_SPECULATIVE_TOKENS = 128
 DEFAULT_SUFFIX_TREE_DEPTH = 24
@@ -27,7 +35,9 @@ class SpeculativeConfig(BaseModel):
     """One proposer, as `--speculative-config` describes it.
 
     Defaults are vLLM's, but for `rejection_sample_method`, where `coupled` has no counterpart
-    there. `num_speculative_tokens` is the ceiling K; the verifier may take fewer.
+    there, and `enable_adaptive_verification`, which is on and for every method.
+    `num_speculative_tokens` is the ceiling K; the verifier may take fewer.
+    `num_speculative_tokens_per_batch_size` holds (first, last, K) in ascending order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -41,6 +51,13 @@ class SpeculativeConfig(BaseModel):
     suffix_decoding_max_spec_factor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     suffix_decoding_min_token_prob: Annotated[float, Field(ge=0, le=1)] = 0.1
     rejection_sample_method: Literal["coupled", "standard", "block"] = "coupled"
+    num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = None
+    enable_adaptive_verification: bool = True
+
+    @field_validator("num_speculative_tokens_per_batch_size", mode="before")
+    @classmethod
+    def _check_schedule(cls, value: object) -> object:
+        return None if value is None else DraftSchedule.of(value).ranges
 
     @model_validator(mode="before")
     @classmethod
@@ -71,12 +88,18 @@ class SpeculativeConfig(BaseModel):
             )
         return self
 
+    @property
+    def schedule(self) -> DraftSchedule | None:
+        """`num_speculative_tokens_per_batch_size`, to be asked."""
+        ranges = self.num_speculative_tokens_per_batch_size
+        return None if ranges is None else DraftSchedule(ranges)
+
     def __repr__(self) -> str:
         """The keys that have a meaning for the method, as the startup log shows them."""
         shown = (
-            f"{key}={getattr(self, key)!r}"
-            for key, methods in names.SUPPORTED_KEYS.items()
-            if self.method in methods
+            f"{key}={value!r}"
+            for key, row in KEYS.items()
+            if self.method in row.methods and (value := getattr(self, key, None)) is not None
         )
         return f"SpeculativeConfig({', '.join(shown)})"
 

@@ -1,6 +1,7 @@
-"""Every name a speculative config may hold in vLLM 0.29 to 0.33, and what Outrider does with it.
+"""Names of speculative decoding in vLLM 0.29 to 0.33, and what Outrider answers to each.
 
-Knows names only; the rules of their values are in config.py.
+Knows methods, rejection rules and keys that are no user's to set; the keys that are one's are in
+speculative_keys.py.
 """
 
 from __future__ import annotations
@@ -11,53 +12,77 @@ from types import MappingProxyType
 METHODS = ("ngram", "suffix")
 REJECTION_SAMPLE_METHODS = ("coupled", "standard", "block")
 
-# Keys that work, and the methods they have a meaning for.
-SUPPORTED_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+# Methods that are known and not served, each with what helps instead; empty where nothing does.
+UNSERVED_METHODS: Mapping[str, str] = MappingProxyType(
     {
-        "method": METHODS,
-        "num_speculative_tokens": METHODS,
-        "rejection_sample_method": METHODS,
-        "prompt_lookup_max": ("ngram",),
-        "prompt_lookup_min": ("ngram",),
-        "suffix_decoding_max_tree_depth": ("suffix",),
-        "suffix_decoding_max_cached_requests": ("suffix",),
-        "suffix_decoding_max_spec_factor": ("suffix",),
-        "suffix_decoding_min_token_prob": ("suffix",),
+        "draft_model": "",
+        "eagle": "",
+        "eagle3": "",
+        "mtp": "",
+        "medusa": "vLLM 0.33 removed it",
+        "mlp_speculator": "it does not start in vLLM 0.29 either, and 0.33 removed it",
+        "dflash": "",
+        "dspark": "",
+        "ngram_gpu": "'ngram' searches on the CPU, beside the target's device and not on it",
+        "custom_class": "run a proposer of your own and attach it: "
+        "outrider verifier --proposer ADDRESS",
+        "extract_hidden_states": "it writes states to files and speculates nothing",
     }
 )
 
-UNSUPPORTED_KEYS = frozenset(
+# Names that people use for a method with one of its keys set.
+NICKNAMES: Mapping[str, str] = MappingProxyType(
     {
-        "model",
-        "draft_tensor_parallel_size",
-        "quantization",
-        "moe_backend",
-        "attention_backend",
-        "kv_cache_dtype",
-        "max_model_len",
-        "revision",
-        "code_revision",
-        "index_share_for_mtp_iteration",
-        "enforce_eager",
-        "disable_padded_drafter_batch",
-        "use_local_argmax_reduction",
-        "use_heterogeneous_vocab",
-        "parallel_drafting",
-        "num_speculative_tokens_per_batch_size",
-        "synthetic_acceptance_rates",
-        "synthetic_acceptance_length",
-        "draft_sample_method",
-        "enable_adaptive_verification",
-        "dspark_draft_topk",
-        "disable_eagle_block_drop",
-        "disable_lookahead_block_hashes",
-        "draft_lm_head_quantization",
-        "xpress_topc",
-        "fly_window_size",
-        "fly_entropy_threshold",
-        "fly_entropy_top_k",
+        "pard": "draft_model",
+        "peagle": "eagle3",
+        "p-eagle": "eagle3",
     }
 )
+
+# vLLM's deprecated names, one for each model family, all of which mean mtp.
+MTP_ALIASES = frozenset(
+    {
+        "deepseek_mtp",
+        "dots3_note_mtp",
+        "mimo_mtp",
+        "mimo_v2_mtp",
+        "glm4_moe_mtp",
+        "glm4_moe_lite_mtp",
+        "glm5_next_mtp",
+        "glm_ocr_mtp",
+        "ernie_mtp",
+        "nemotron_h_mtp",
+        "exaone_moe_mtp",
+        "exaone4_5_mtp",
+        "qwen3_next_mtp",
+        "qwen4_exp_mtp",
+        "qwen3_5_mtp",
+        "longcat_flash_mtp",
+        "bailing_hybrid_mtp",
+        "bailing_hybrid_v3_mtp",
+        "minimax_m3_mtp",
+        "kimi_k3_mtp",
+        "pangu_ultra_moe_mtp",
+        "step3p5_mtp",
+        "step5_mtp",
+        "hy_v3_mtp",
+        "hy_v4_mtp",
+        "gemma4_mtp",
+        "inkling_mtp",
+    }
+)
+
+# Rules that are known and refused, with why.
+REFUSED_REJECTION_METHODS: Mapping[str, str] = MappingProxyType(
+    {
+        "synthetic": "it accepts by coin flips, for benchmarks only, and so changes what the "
+        "model says",
+        "fly": "it defers rejections on purpose, and so changes what the model says",
+    }
+)
+
+# A model that names a method instead of a checkpoint.
+MODEL_METHODS: Mapping[str, str] = MappingProxyType({"ngram": "ngram", "[ngram]": "ngram"})
 
 # Filled by the server itself in vLLM, never by a user.
 INTERNAL_KEYS = frozenset(
@@ -91,58 +116,10 @@ SAMPLING_KEYS = frozenset(
 # Keys that were renamed or replaced, and what to write instead.
 REPLACED_KEYS: Mapping[str, str] = MappingProxyType(
     {
-        "disable_by_batch_size": "it was removed from vLLM; its successor is "
-        "num_speculative_tokens_per_batch_size, not supported yet by Outrider 0.1, whose verifier "
-        "chooses the number of drafts from the measured load by itself",
-        "tensor_parallel_size": "a drafter's is called draft_tensor_parallel_size, not supported "
-        "yet by Outrider 0.1",
+        "disable_by_batch_size": "vLLM removed it; its successor is "
+        "num_speculative_tokens_per_batch_size, for instance [[1, 32, 4], [33, 256, 0]]; without "
+        "either, Outrider stops speculating by itself where it does not pay",
+        "tensor_parallel_size": "a drafter's is called draft_tensor_parallel_size, and belongs to "
+        "methods that load a draft model",
     }
 )
-
-UNSUPPORTED_METHODS = frozenset(
-    {
-        "ngram_gpu",
-        "draft_model",
-        "eagle",
-        "eagle3",
-        "mtp",
-        "medusa",
-        "mlp_speculator",
-        "dflash",
-        "dspark",
-        "extract_hidden_states",
-        "custom_class",
-        "deepseek_mtp",
-        "dots3_note_mtp",
-        "mimo_mtp",
-        "mimo_v2_mtp",
-        "glm4_moe_mtp",
-        "glm4_moe_lite_mtp",
-        "glm5_next_mtp",
-        "glm_ocr_mtp",
-        "ernie_mtp",
-        "nemotron_h_mtp",
-        "exaone_moe_mtp",
-        "exaone4_5_mtp",
-        "qwen3_next_mtp",
-        "qwen4_exp_mtp",
-        "qwen3_5_mtp",
-        "longcat_flash_mtp",
-        "bailing_hybrid_mtp",
-        "bailing_hybrid_v3_mtp",
-        "minimax_m3_mtp",
-        "kimi_k3_mtp",
-        "pangu_ultra_moe_mtp",
-        "step3p5_mtp",
-        "step5_mtp",
-        "hy_v3_mtp",
-        "hy_v4_mtp",
-        "gemma4_mtp",
-        "inkling_mtp",
-    }
-)
-
-UNSUPPORTED_REJECTION_METHODS = frozenset({"synthetic", "fly"})
-
-# A model that names a method instead of a checkpoint.
-MODEL_METHODS: Mapping[str, str] = MappingProxyType({"ngram": "ngram", "[ngram]": "ngram"})

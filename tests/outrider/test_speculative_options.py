@@ -1,4 +1,7 @@
-"""Every key of a speculative config: good, edge and bad values, and the words of refusals."""
+"""Speculative configs as they are written: defaults, lists, shortcuts, the words of refusals.
+
+Values of keys are test_speculative_table.py's.
+"""
 
 from __future__ import annotations
 
@@ -29,56 +32,6 @@ def refusal(value: object) -> str:
         parse_speculative_config(value)
     assert caught.value.exit_code == 2
     return str(caught.value)
-
-
-GOOD = [
-    (NGRAM, "num_speculative_tokens", (1, 4, 128)),
-    (NGRAM, "prompt_lookup_max", (1, 5, 1000)),
-    (NGRAM, "prompt_lookup_min", (1, 5, 1000)),
-    (NGRAM, "rejection_sample_method", ("coupled", "standard", "block")),
-    (SUFFIX, "num_speculative_tokens", (1, 32, 128)),
-    (SUFFIX, "suffix_decoding_max_tree_depth", (1, 24, 64)),
-    (SUFFIX, "suffix_decoding_max_cached_requests", (0, 1, 10_000)),
-    (SUFFIX, "suffix_decoding_max_spec_factor", (0, 0.0, 1, 2.5)),
-    (SUFFIX, "suffix_decoding_min_token_prob", (0, 0.1, 1.0)),
-    (SUFFIX, "rejection_sample_method", ("coupled", "standard", "block")),
-]
-BAD = [
-    (NGRAM, "num_speculative_tokens", (0, -1, 129, 2.5, "4", True, [4])),
-    (NGRAM, "prompt_lookup_max", (0, -3, "5", 1.0, False)),
-    (NGRAM, "prompt_lookup_min", (0, -3, "5", 1.0, False)),
-    (NGRAM, "rejection_sample_method", ("greedy", "", 1, ["coupled"])),
-    (SUFFIX, "suffix_decoding_max_tree_depth", (0, -1, "24", 1.5)),
-    (SUFFIX, "suffix_decoding_max_cached_requests", (-1, "0", 0.5)),
-    (SUFFIX, "suffix_decoding_max_spec_factor", (-0.1, "1", float("nan"), float("inf"))),
-    (SUFFIX, "suffix_decoding_min_token_prob", (-0.01, 1.01, "0.1", float("nan"))),
-    (NGRAM, "method", ("Ngram", "", 3, ["ngram"])),
-]
-
-
-def cases(table: list[tuple[dict[str, object], str, tuple[object, ...]]]) -> list[object]:
-    return [
-        pytest.param(base, key, value, id=f"{base['method']}-{key}-{value!r}")
-        for base, key, values in table
-        for value in values
-    ]
-
-
-@pytest.mark.parametrize(("base", "key", "value"), cases(GOOD))
-def test_allowed_values_are_kept(base: dict[str, object], key: str, value: object) -> None:
-    assert getattr(one(**{**base, key: value}), key) == value
-
-
-@pytest.mark.parametrize(("base", "key", "value"), cases(BAD))
-def test_wrong_values_are_refused_by_key(base: dict[str, object], key: str, value: object) -> None:
-    text = refusal({**base, key: value})
-    assert key in text
-    assert "--speculative-config" in text
-    assert "\n" not in text
-
-
-def test_every_supported_key_is_in_the_table() -> None:
-    assert {key for _, key, _ in GOOD + BAD} == set(names.SUPPORTED_KEYS)
 
 
 @pytest.mark.parametrize(
@@ -118,20 +71,6 @@ def test_suffix_length_follows_the_tree_depth() -> None:
 
 def test_ngram_needs_a_length() -> None:
     assert "requires num_speculative_tokens" in refusal({"method": "ngram"})
-
-
-@pytest.mark.parametrize("method", sorted(names.UNSUPPORTED_METHODS))
-def test_known_methods_are_refused_by_name(method: str) -> None:
-    text = refusal({"method": method, "num_speculative_tokens": 3, "model": "org/head"})
-    assert f"method '{method}' is not supported yet by Outrider 0.1" in text
-
-
-@pytest.mark.parametrize("key", sorted(names.UNSUPPORTED_KEYS))
-def test_known_keys_are_refused_by_name(key: str) -> None:
-    text = refusal({**NGRAM, key: 1})
-    assert f"{key} (1) is not supported yet by Outrider 0.1" in text
-    # Unset, as generated configs write it.
-    assert one(**NGRAM, **{key: None}) == one(**NGRAM)
 
 
 @pytest.mark.parametrize("key", sorted(names.INTERNAL_KEYS))
@@ -262,7 +201,11 @@ def test_shortcut_conflicts_with_the_same_key(shortcuts: dict[str, object], flag
 
 
 def test_model_shortcut_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match=r"--spec-model: model .* not supported yet"):
+    with pytest.raises(
+        InputError,
+        match=r"--spec-model: method 'draft_model', which is what model 'org/draft' means, is not "
+        "served yet",
+    ):
         resolve_speculation(None, model="org/draft")
 
 
@@ -276,8 +219,9 @@ def test_off_means_off() -> None:
 
 def test_startup_line_shows_what_was_chosen() -> None:
     assert str(one(**NGRAM, prompt_lookup_min=2, prompt_lookup_max=3)) == (
-        "SpeculativeConfig(method='ngram', num_speculative_tokens=4, "
-        "rejection_sample_method='coupled', prompt_lookup_max=3, prompt_lookup_min=2)"
+        "SpeculativeConfig(method='ngram', num_speculative_tokens=4, prompt_lookup_max=3, "
+        "prompt_lookup_min=2, rejection_sample_method='coupled', "
+        "enable_adaptive_verification=True)"
     )
     assert "suffix_decoding_max_cached_requests=10000" in str(one(**SUFFIX))
     assert "prompt_lookup" not in str(one(**SUFFIX))
@@ -287,3 +231,74 @@ def test_configs_do_not_change() -> None:
     config = one(**NGRAM)
     with pytest.raises(ValueError, match="frozen"):
         config.method = "suffix"
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"method": "pard"}, "method 'pard', that is 'draft_model' with parallel_drafting, is not"),
+        ({"method": "mimo_mtp"}, "method 'mimo_mtp', an old name of 'mtp', is not served yet"),
+        ({"method": "ngram_gpu"}, "'ngram' searches on the CPU"),
+        ({"method": "custom_class"}, "outrider verifier --proposer ADDRESS"),
+        (
+            {"model": "my.Proposer"},
+            "method 'custom_class', which is what model 'my.Proposer' means",
+        ),
+        ({"model": "suffix"}, "for method 'suffix' write it as method, not as model"),
+        ({"model": 7}, "model: 7 is not a name"),
+    ],
+)
+def test_unserved_methods_say_what_helps(entry: dict[str, object], words: str) -> None:
+    assert words in refusal(entry)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("enforce_eager", True, "the target's is the option --enforce-eager"),
+        ("quantization", "fp8", "the target's is the option --quantization"),
+        ("max_model_len", 512, "the target's is the option --max-model-len"),
+        ("model", "org/x", "the target is the MODEL argument"),
+        ("synthetic_acceptance_length", 2.0, "refused: it accepts by coin flips"),
+        ("fly_window_size", 2, "rejection_sample_method 'fly', which is refused"),
+        ("use_heterogeneous_vocab", True, "belongs to method 'draft_model', not served yet"),
+        ("disable_padded_drafter_batch", True, "methods 'eagle', 'eagle3', 'mtp', 'dflash' and"),
+    ],
+)
+def test_keys_that_do_not_apply_say_where_they_belong(key: str, value: object, words: str) -> None:
+    assert words in refusal({**NGRAM, key: value})
+
+
+def test_a_schedule_is_kept_in_order_and_shown() -> None:
+    config = one(**NGRAM, num_speculative_tokens_per_batch_size=[[5, 64, 1], [1, 4, 3]])
+    assert config.num_speculative_tokens_per_batch_size == ((1, 4, 3), (5, 64, 1))
+    assert "num_speculative_tokens_per_batch_size=((1, 4, 3), (5, 64, 1))" in str(config)
+    assert config.schedule is not None
+    assert (config.schedule.at(4), config.schedule.at(5), config.schedule.at(500)) == (3, 1, 1)
+    assert one(**NGRAM).schedule is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_speculative_tokens_per_batch_size", [[1, 4, 2]]),
+        ("enable_adaptive_verification", False),
+    ],
+)
+def test_proposers_share_what_is_the_verifiers(key: str, value: object) -> None:
+    assert f"{key} must be the same for all proposers" in refusal([NGRAM, {**SUFFIX, key: value}])
+    configs = parse_speculative_config([{**NGRAM, key: value}, {**SUFFIX, key: value}])
+    assert len(configs) == 2
+
+
+def test_a_key_twice_in_json_is_refused() -> None:
+    with pytest.raises(InputError, match="method is given twice"):
+        parse_speculative_json('{"method": "ngram", "method": "suffix"}')
+
+
+def test_a_config_survives_its_own_json() -> None:
+    given = one(**NGRAM, num_speculative_tokens_per_batch_size=[[1, 4, 2]])
+    (again,) = parse_speculative_config(
+        json.loads(json.dumps(given.model_dump(exclude_unset=True)))
+    )
+    assert again == given

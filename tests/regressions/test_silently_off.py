@@ -187,7 +187,7 @@ def test_vllm_31883_a_draft_option_that_cannot_work_is_refused_by_its_name(
     """The docs took a draft model that the server refused; never is it taken and left unused."""
     code, text = command_line(monkeypatch, capsys, "serve", "x", *arguments)
     assert code == 2
-    assert "is not supported yet by Outrider" in text
+    assert "is not served yet by Outrider" in text
     assert text.count("\n") == 1
 
 
