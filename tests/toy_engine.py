@@ -16,7 +16,7 @@ import torch
 from tests.toy import Toy
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
 from verifier_service.engines.choosing import Chooser
-from verifier_service.engines.layout import pack
+from verifier_service.engines.layout import pack_choices
 from verifier_service.engines.logprobs import prompt_rows, with_logprobs
 from verifier_service.messages import (
     DraftBlock,
@@ -80,8 +80,8 @@ class ToyEngine:
         raw = torch.stack(logits + prompt_logits)
         if not choosing:
             return with_logprobs(raw, chunks, [None] * len(chunks))
-        step = pack(chunks, self._cache, 1, torch.device("cpu"))
-        verdicts = iter(self._chooser.verdicts(raw[: len(logits)], step, choosing))
+        choices = pack_choices(chunks, torch.device("cpu"))
+        verdicts = iter(self._chooser.verdicts(raw[: len(logits)], choices, choosing))
         answers = [next(verdicts) if chunk.samples else None for chunk in chunks]
         return with_logprobs(raw, chunks, answers)
 

@@ -21,7 +21,7 @@ from tests.exactness.rounds import expected_variation
 from tests.toy import Toy, total_variation
 from verifier_service.engines.base import CacheShape, Verdict
 from verifier_service.engines.choosing import Chooser
-from verifier_service.engines.layout import pack
+from verifier_service.engines.layout import pack_choices
 from verifier_service.messages import QForm, RejectionRule, Sampling, SparseRow
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -120,8 +120,8 @@ def drawn(
             chunk = replace(setting.chunk(said, drafts, own, tuple(q)), q_form=QForm.SPARSE)
             chunks.append(chunk)
             logits += setting.raw(chunk)
-        step = pack(chunks, CacheShape(1, 64), 1, torch.device("cpu"))
-        verdicts: list[Verdict] = chooser.verdicts(torch.stack(logits).float(), step, chunks)
+        choices = pack_choices(chunks, torch.device("cpu"))
+        verdicts: list[Verdict] = chooser.verdicts(torch.stack(logits).float(), choices, chunks)
         for seed, verdict in zip(running, verdicts, strict=True):
             outputs[seed].extend(verdict.tokens)
     return Counter(tuple(output[:length]) for output in outputs.values())

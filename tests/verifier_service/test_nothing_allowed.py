@@ -17,7 +17,7 @@ from verifier_service.accounting import Ledger
 from verifier_service.answer import Answer, AnswerOptions
 from verifier_service.engines.base import CacheShape, Chunk
 from verifier_service.engines.choosing import NOTHING_ALLOWED, Chooser
-from verifier_service.engines.layout import pack
+from verifier_service.engines.layout import pack_choices
 from verifier_service.messages import Output, RejectionRule, Sampling
 from verifier_service.request_error import RequestError
 
@@ -57,8 +57,8 @@ def choose(
     rows = sum(part.drafts + 1 for part in chunks)
     logits = torch.zeros(rows, V)
     logits[:, favourite] = 60.0
-    step = pack(chunks, CacheShape(8, 32), 1, torch.device("cpu"))
-    verdicts = Chooser(rule, V, "cpu").verdicts(logits, step, chunks)
+    choices = pack_choices(chunks, torch.device("cpu"))
+    verdicts = Chooser(rule, V, "cpu").verdicts(logits, choices, chunks)
     return [(v.accepted, v.tokens, v.refusal) for v in verdicts]
 
 

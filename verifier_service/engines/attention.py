@@ -146,7 +146,7 @@ def _attend(
     tokens = query[0].transpose(0, 1)
     if layout.table is not None:
         pages = cache.keys[layer], cache.values[layer]
-        return _attend_pages(tokens, *pages, layout, scale, window).unsqueeze(0)
+        return attend_pages(tokens, *pages, layout, scale, window).unsqueeze(0)
     mixed = attend_spans(tokens, keys, values, layout.spans, scale, window)
     return mixed.contiguous().unsqueeze(0)
 
@@ -211,10 +211,13 @@ def _windowed(span: SequenceSpan, window: int) -> Tensor:
     return torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)
 
 
-def _attend_pages(
+def attend_pages(
     query: Tensor, keys: Tensor, values: Tensor, layout: StepLayout, scale: float, window: int
 ) -> Tensor:
-    """All sequences in one kernel (torch.nn.attention.varlen, a block table)."""
+    """[T, heads, size] queries -> [T, heads, size], all sequences in one kernel.
+
+    `keys` and `values` [blocks, block size, kv heads, size] are read through the layout's table.
+    """
     from torch.nn.attention.varlen import varlen_attn
 
     assert layout.cu_query is not None

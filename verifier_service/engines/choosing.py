@@ -13,7 +13,7 @@ from torch import Tensor
 
 from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.engines.editing import LogitEditor
-from verifier_service.engines.layout import StepTensors
+from verifier_service.engines.layout import Choices
 from verifier_service.messages import QForm, RejectionRule
 from verifier_service.noise import VocabularyNoise
 from verifier_service.rejection import SparseQ, VerifyInputs, pack_q, verify
@@ -34,7 +34,12 @@ class Chooser:
         self._noise = VocabularyNoise(vocab_size, device)
         self._editor = LogitEditor(vocab_size, device)
 
-    def verdicts(self, logits: Tensor, step: StepTensors, chunks: Sequence[Chunk]) -> list[Verdict]:
+    @property
+    def noise(self) -> VocabularyNoise:
+        """The noise of this engine's vocabulary."""
+        return self._noise
+
+    def verdicts(self, logits: Tensor, choices: Choices, chunks: Sequence[Chunk]) -> list[Verdict]:
         """Verdicts of the chunks that choose, in order; logits [R, V] are the target's own.
 
         A round ends before the first row in which nothing is allowed; one that would begin there
@@ -56,10 +61,10 @@ class Chooser:
             logits=process_logits(logits, rows, flags),
             rows=rows,
             flags=flags,
-            row_index=step.row_index,
-            draft_ids=step.draft_ids,
-            draft_lengths=step.draft_lengths,
-            q=self._q(step, chunks),
+            row_index=choices.row_index,
+            draft_ids=choices.draft_ids,
+            draft_lengths=choices.draft_lengths,
+            q=self._q(choices, chunks),
         )
         result = verify(self._rule, inputs, self._noise)
         verdicts = [
@@ -68,13 +73,13 @@ class Chooser:
         ]
         return verdicts if empty is None else _cut(verdicts, empty.tolist(), chunks)
 
-    def _q(self, step: StepTensors, chunks: Sequence[Chunk]) -> SparseQ | None:
+    def _q(self, choices: Choices, chunks: Sequence[Chunk]) -> SparseQ | None:
         if self._rule is RejectionRule.COUPLED or all(
             chunk.q_form is not QForm.SPARSE for chunk in chunks
         ):
             return None
         drafts = [chunk.ids[len(chunk.ids) - chunk.drafts :] for chunk in chunks]
-        width = step.draft_ids.shape[1]
+        width = choices.draft_ids.shape[1]
         return pack_q(drafts, [chunk.q or None for chunk in chunks], width, self._device)
 
 

@@ -1,4 +1,4 @@
-"""Which code computes a step's logits: transformers' modules, or the lean decoder on a CPU.
+"""Which code computes a step's logits: transformers' modules, or a decoder of our own.
 
 Knows loaded models, the cache and step tensors; does not know what is done with logits.
 """
@@ -13,12 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from verifier_service.engines import lean
-from verifier_service.engines.attention import PagedCache
+from verifier_service.engines import fused, lean
+from verifier_service.engines.attention import PagedCache, StepLayout, attend_pages
 from verifier_service.engines.base import CacheShape, Chunk
+from verifier_service.engines.buckets import Bucket
+from verifier_service.engines.graphs import BucketForward
 from verifier_service.engines.layout import StepTensors, pack
 from verifier_service.engines.linear import pack_linears, packer
 from verifier_service.engines.loading import LoadedModel
+from verifier_service.engines.step_buffers import StepInputs
 from verifier_service.messages import Sampling
 
 _log = logging.getLogger(__name__)
@@ -31,11 +34,15 @@ Forward = Callable[[StepTensors], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A forward, what it is in words, and the fewest tokens it takes."""
+    """A forward, what it is in words, and the fewest tokens it takes.
+
+    `captured` is the same over a bucket's inputs, where that can be captured and replayed.
+    """
 
     forward: Forward
     description: str
     min_tokens: int = 1
+    captured: BucketForward | None = None
 
 
 def choose_forward(
@@ -43,14 +50,13 @@ def choose_forward(
 ) -> Chosen:
     """The fastest forward that this model and device have.
 
-    On a CPU the linear layers are packed; the Llama family takes the lean decoder if it computes
-    what transformers' modules do on a sample. Elsewhere, decoder layers are compiled if asked for.
+    On a CPU the linear layers are packed; the Llama family takes the lean decoder, elsewhere the
+    fused one, if it computes what transformers' modules do on a sample. Other families' layers are
+    compiled if asked for.
     """
     modules = _modules(loaded.module, cache)
     if device.type != "cpu":
-        if compiled and _compile(loaded.module, len(loaded.layers), device):
-            return Chosen(modules, "transformers' modules, compiled")
-        return Chosen(modules, "transformers' modules")
+        return choose_paged(loaded, cache, shape, device, compiled)
     products, pack_linear = packer(loaded.weights)
     refusal = lean.supports(loaded.module, loaded.config)
     if not refusal:
@@ -73,22 +79,88 @@ def choose_forward(
     return Chosen(modules, f"transformers' modules, {products}")
 
 
+def choose_paged(
+    loaded: LoadedModel, cache: PagedCache, shape: CacheShape, device: torch.device, compiled: bool
+) -> Chosen:
+    """Forwards over a paged attention kernel, which need no more than fixed memory."""
+    modules = _modules(loaded.module, cache)
+    words = ", compiled" if compiled else ""
+    refusal = fused.supports(loaded.module, loaded.config)
+    if not refusal:
+        sample = _sample(loaded, shape, device)
+        wanted = modules(sample)
+        decoder = fused.FusedDecoder(
+            loaded.module, loaded.config, loaded.max_model_len, compiled=compiled
+        )
+
+        def run(ids: Tensor, positions: Tensor, layout: StepLayout, rows: Tensor | None) -> Tensor:
+            def attend(query: Tensor, layer: int) -> Tensor:
+                pages = cache.keys[layer], cache.values[layer]
+                return attend_pages(query, *pages, layout, decoder.scale, 0)
+
+            return decoder(ids, positions, layout.write_slots, cache.flat, attend, rows)
+
+        def forward(step: StepTensors) -> Tensor:
+            return run(step.ids, step.positions, step.layout, step.rows)
+
+        def captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
+            layout = _bucket_layout(inputs, bucket, loaded.max_model_len)
+            return run(inputs.ids, inputs.positions, layout, None)
+
+        if _same(forward(sample).float(), wanted.float()):
+            return Chosen(forward, f"fused decoder{words}", 2, captured)
+        refusal = "its logits differ from those of transformers' modules"
+    _log.info("the fused decoder does not serve this model: %s", refusal)
+    if compiled and not _compile(loaded.module, len(loaded.layers), device):
+        words = ""
+
+    def modules_captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
+        layout = _bucket_layout(inputs, bucket, loaded.max_model_len)
+        return run_modules(loaded.module, cache, inputs.ids, inputs.positions, layout, None)
+
+    return Chosen(modules, f"transformers' modules{words}", 2, modules_captured)
+
+
+def _bucket_layout(inputs: StepInputs, bucket: Bucket, max_key: int) -> StepLayout:
+    return StepLayout(
+        inputs.slots,
+        cu_query=inputs.cu_query,
+        cu_key=inputs.cu_key,
+        used=inputs.used,
+        table=inputs.table,
+        max_query=bucket.query,
+        max_key=max_key,
+    )
+
+
 def _modules(module: nn.Module, cache: PagedCache) -> Forward:
     def forward(step: StepTensors) -> Tensor:
-        cache.layout = step.layout
-        try:
-            output = module(
-                input_ids=step.ids.unsqueeze(0),
-                position_ids=step.positions.unsqueeze(0),
-                use_cache=False,
-                logits_to_keep=step.rows,
-            )
-        finally:
-            cache.layout = None
-        logits: Tensor = output.logits[0]
-        return logits
+        return run_modules(module, cache, step.ids, step.positions, step.layout, step.rows)
 
     return forward
+
+
+def run_modules(
+    module: nn.Module,
+    cache: PagedCache,
+    ids: Tensor,
+    positions: Tensor,
+    layout: StepLayout,
+    rows: Tensor | None,
+) -> Tensor:
+    """Logits [R, V] of transformers' own modules; `rows` [R] index into tokens, None for all."""
+    cache.layout = layout
+    try:
+        output = module(
+            input_ids=ids.unsqueeze(0),
+            position_ids=positions.unsqueeze(0),
+            use_cache=False,
+            logits_to_keep=0 if rows is None else rows,
+        )
+    finally:
+        cache.layout = None
+    logits: Tensor = output.logits[0]
+    return logits
 
 
 def _sample(loaded: LoadedModel, shape: CacheShape, device: torch.device) -> StepTensors:

@@ -19,21 +19,31 @@ from verifier_service.kv_cache import is_contiguous
 
 
 @dataclass(frozen=True, slots=True)
+class Choices:
+    """Which rows choose and what they are compared with, as `VerifyInputs` asks; all int64.
+
+    B sequences that choose, K the longest draft: `row_index` [B, K+1], `draft_ids` [B, K],
+    `draft_lengths` [B].
+    """
+
+    row_index: Tensor
+    draft_ids: Tensor
+    draft_lengths: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class StepTensors:
-    """One step. T tokens, R rows with logits, B sequences that choose, K the longest draft.
+    """What the model reads of one step. T tokens, R rows with logits.
 
     `ids`, `positions` [T]; `rows` [R] index into T, those that choose first, then those whose
-    prompt log-probabilities are asked for; `row_index` [B, K+1], `draft_ids` [B, K] and
-    `draft_lengths` [B] are as `VerifyInputs` asks; all int64.
+    prompt log-probabilities are asked for; all int64.
     """
 
     ids: Tensor
     positions: Tensor
     rows: Tensor
-    row_index: Tensor
-    draft_ids: Tensor
-    draft_lengths: Tensor
     layout: StepLayout
+    choices: Choices
 
 
 def pack(
@@ -64,15 +74,32 @@ def pack(
         if device.type == "cpu"
         else _paged_layout(write, chunks, device)
     )
-    rows, row_index, draft_ids, draft_lengths = _choices(chunks)
     return StepTensors(
         ids=_to(torch.tensor(ids), device),
         positions=_to(torch.tensor(positions), device),
-        rows=_to(rows, device),
-        row_index=_to(row_index, device),
-        draft_ids=_to(draft_ids, device),
-        draft_lengths=_to(draft_lengths, device),
+        rows=_to(_rows(chunks), device),
         layout=layout,
+        choices=pack_choices(chunks, device),
+    )
+
+
+def pack_choices(chunks: list[Chunk], device: torch.device) -> Choices:
+    """The choices of the chunks that sample, whose rows stand one behind the other."""
+    choosing = [chunk for chunk in chunks if chunk.samples]
+    width = max((chunk.drafts for chunk in choosing), default=0)
+    row_index = np.zeros((len(choosing), width + 1), dtype=np.int64)
+    draft_ids = np.zeros((len(choosing), width), dtype=np.int64)
+    first = 0
+    for b, chunk in enumerate(choosing):
+        count = chunk.drafts + 1
+        row_index[b, :count] = np.arange(first, first + count)
+        row_index[b, count:] = first
+        draft_ids[b, : chunk.drafts] = chunk.ids[len(chunk.ids) - chunk.drafts :]
+        first += count
+    return Choices(
+        row_index=_to(torch.from_numpy(row_index), device),
+        draft_ids=_to(torch.from_numpy(draft_ids), device),
+        draft_lengths=_to(torch.tensor([c.drafts for c in choosing], dtype=torch.int64), device),
     )
 
 
@@ -124,30 +151,16 @@ def _paged_layout(write: Tensor, chunks: list[Chunk], device: torch.device) -> S
     )
 
 
-def _choices(chunks: list[Chunk]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`rows`, and `row_index`, `draft_ids`, `draft_lengths` of the chunks that choose."""
-    choosing = [chunk for chunk in chunks if chunk.samples]
-    width = max((chunk.drafts for chunk in choosing), default=0)
+def _rows(chunks: list[Chunk]) -> Tensor:
+    """Tokens whose logits are read, int64: those that choose of all chunks, then the prompts'."""
     rows: list[int] = []
-    row_index = np.zeros((len(choosing), width + 1), dtype=np.int64)
-    draft_ids = np.zeros((len(choosing), width), dtype=np.int64)
     end = 0
-    b = 0
     for chunk in chunks:
         end += len(chunk.ids)
-        if not chunk.samples:
-            continue
-        count = chunk.drafts + 1
-        row_index[b, :count] = np.arange(len(rows), len(rows) + count)
-        row_index[b, count:] = len(rows)
-        draft_ids[b, : chunk.drafts] = chunk.ids[len(chunk.ids) - chunk.drafts :]
-        rows.extend(range(end - count, end))
-        b += 1
+        if chunk.samples:
+            rows.extend(range(end - chunk.drafts - 1, end))
     end = 0
     for chunk in chunks:
         rows.extend(end + offset for offset in prompt_rows(chunk))
         end += len(chunk.ids)
-    if not rows:
-        rows = [0]
-    lengths = torch.tensor([chunk.drafts for chunk in choosing], dtype=torch.int64)
-    return torch.tensor(rows), torch.from_numpy(row_index), torch.from_numpy(draft_ids), lengths
+    return torch.tensor(rows or [0])

@@ -15,11 +15,14 @@ import torch
 
 from verifier_service.engines.attention import PagedCache
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.buckets import Buckets
 from verifier_service.engines.choosing import Chooser
-from verifier_service.engines.forward import choose_forward
-from verifier_service.engines.layout import pack
+from verifier_service.engines.forward import Chosen, choose_forward
+from verifier_service.engines.graphs import GraphRunner, Launched, cuda_capture
+from verifier_service.engines.layout import pack, pack_choices
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.engines.logprobs import with_logprobs
+from verifier_service.engines.step_buffers import StepBuffers
 from verifier_service.messages import ModelInfo, Sampling
 from verifier_service.settings import VerifierSettings
 
@@ -28,6 +31,8 @@ _log = logging.getLogger(__name__)
 _BLOCK_SIZE = {"cpu": 32, "cuda": 256}
 _CPU_CACHE_BYTES = 2 << 30
 _CUDA_CACHE_SHARE = 0.85
+# Tokens of the largest decoding step that is captured.
+_MAX_CAPTURED_TOKENS = 1024
 
 
 class TorchEngine:
@@ -50,13 +55,18 @@ class TorchEngine:
         )
         self._paged.attach(self._loaded.module)
         self._chooser = Chooser(settings.rejection_rule, self._loaded.vocab_size, self._device)
+        compiled = settings.compile and not settings.enforce_eager
         with torch.inference_mode():
             chosen = choose_forward(
-                self._loaded, self._paged, self._cache_shape, self._device, settings.compile
+                self._loaded, self._paged, self._cache_shape, self._device, compiled
             )
         self._forward = chosen.forward
         self._min_tokens = chosen.min_tokens
         _log.info("forward: %s", chosen.description)
+        self._graphs: GraphRunner | None = None
+        if _replays(self._device) and not settings.enforce_eager:
+            with torch.inference_mode():
+                self._graphs = self._capture(settings, chosen, compiled)
         self._info = _info(settings, self._loaded, self._device, chosen.description)
 
     @property
@@ -69,16 +79,59 @@ class TorchEngine:
 
     @torch.inference_mode()
     def run(self, chunks: list[Chunk]) -> list[Verdict | None]:
-        """See `Engine.run`."""
+        """See `Engine.run`. Verifications are replayed where captured, everything else is not."""
+        if self._graphs is None:
+            return self._run_eagerly(chunks)
+        verifying = [chunk for chunk in chunks if _is_verification(chunk)]
+        bucket = self._graphs.find(verifying) if verifying else None
+        if bucket is None:
+            return self._run_eagerly(chunks)
+        launched = self._graphs.launch(verifying, bucket)
+        verdicts: list[Verdict | None] = []
+        if launched.result is None:
+            verdicts = self._choose_eagerly(launched, verifying)
+        if len(verifying) == len(chunks):
+            return verdicts or [*launched.verdicts(len(chunks))]
+        # The host prepares the prefill while the device verifies.
+        others = iter(self._run_eagerly([chunk for chunk in chunks if not _is_verification(chunk)]))
+        verified = iter(verdicts or launched.verdicts(len(verifying)))
+        return [next(verified) if _is_verification(chunk) else next(others) for chunk in chunks]
+
+    def _run_eagerly(self, chunks: list[Chunk]) -> list[Verdict | None]:
         step = pack(chunks, self._cache_shape, self._loaded.group, self._device, self._min_tokens)
         logits = self._forward(step)
         sampling = [chunk for chunk in chunks if chunk.samples]
         if not sampling:
             return with_logprobs(logits, chunks, [None] * len(chunks))
         choosing = sum(chunk.drafts + 1 for chunk in sampling)
-        verdicts = iter(self._chooser.verdicts(logits[:choosing], step, sampling))
+        verdicts = iter(self._chooser.verdicts(logits[:choosing], step.choices, sampling))
         answers = [next(verdicts) if chunk.samples else None for chunk in chunks]
         return with_logprobs(logits, chunks, answers)
+
+    def _choose_eagerly(self, launched: Launched, chunks: list[Chunk]) -> list[Verdict | None]:
+        """Tokens that need more than the captured choice: filters, edits, other rules."""
+        rows = sum(len(chunk.ids) for chunk in chunks)
+        logits = launched.logits[:rows]
+        choices = pack_choices(chunks, self._device)
+        return with_logprobs(logits, chunks, [*self._chooser.verdicts(logits, choices, chunks)])
+
+    def _capture(self, settings: VerifierSettings, chosen: Chosen, compiled: bool) -> GraphRunner:
+        shape = self._cache_shape
+        queries = settings.num_speculative_tokens + 1
+        buckets = Buckets(settings.max_num_seqs, queries, _MAX_CAPTURED_TOKENS)
+        largest = max(bucket.tokens for bucket in buckets)
+        sequences = max(bucket.sequences for bucket in buckets)
+        pages = -(-(self._loaded.max_model_len + queries) // shape.block_size)
+        assert chosen.captured is not None
+        return GraphRunner(
+            chosen.captured,
+            buckets,
+            StepBuffers(sequences, largest, pages, shape, self._device),
+            self._chooser.noise,
+            settings.rejection_rule,
+            cuda_capture(),
+            compiled=compiled,
+        )
 
     def profile(self, counts: Sequence[int], context: int, repeats: int = 5) -> dict[int, float]:
         """Median seconds of a greedy step of one sequence, by its number of query tokens."""
@@ -135,6 +188,16 @@ class TorchEngine:
                 longest * size * token_bytes,
             )
         return CacheShape(int(blocks), size, neighbours=self._device.type == "cpu")
+
+
+def _replays(device: torch.device) -> bool:
+    """Whether steps can be captured and replayed."""
+    return device.type == "cuda"
+
+
+def _is_verification(chunk: Chunk) -> bool:
+    """Whether every id of the chunk has a row of logits that chooses, and nobody asks for more."""
+    return chunk.samples and len(chunk.ids) == chunk.drafts + 1 and not chunk.prompt_logprobs
 
 
 def _info(

@@ -1,0 +1,83 @@
+"""Which shapes of a decoding step are captured once and replayed: by sequences and tokens.
+
+Knows numbers only. A step of n sequences with m tokens runs in the smallest bucket that holds both;
+what is left over is padding that nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Tokens of a sequence that get a bucket of their own, as far as the longest draft allows.
+_QUERIES = (1, 2, 3, 5, 9, 17, 33)
+# A single token is a case of its own for compilers and kernels, and rounds differently: no bucket
+# has fewer than two sequences.
+_FEWEST = 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Bucket:
+    """A captured shape. `query` is the most tokens that one sequence may have in it.
+
+    Where it is 1 every sequence, padding too, has exactly one token; where it is more, sequences
+    have any number up to it and padding sequences have none.
+    """
+
+    sequences: int
+    tokens: int
+    query: int
+
+
+class Buckets:
+    """All buckets for at most `max_sequences` of at most `max_query` tokens each.
+
+    None holds more than `max_tokens` tokens, but for those of one token a sequence.
+    """
+
+    def __init__(self, max_sequences: int, max_query: int, max_tokens: int) -> None:
+        if max_sequences < 1 or max_query < 1:
+            raise ValueError(
+                f"buckets for {max_sequences} sequences of {max_query} tokens: both must be 1 or "
+                "more"
+            )
+        queries = [query for query in _QUERIES if query < max_query] + [max_query]
+        self._by_sequences: dict[int, list[Bucket]] = {}
+        for sequences in _powers(max_sequences):
+            self._by_sequences[sequences] = [
+                Bucket(sequences, sequences * query, 1 if query == 1 else max_query)
+                for query in queries
+                if query == 1 or sequences * query <= max_tokens
+            ]
+
+    def __iter__(self) -> Iterator[Bucket]:
+        """Largest first, so that the memory of one serves the next."""
+        everything = [bucket for some in self._by_sequences.values() for bucket in some]
+        return iter(sorted(everything, key=lambda bucket: -bucket.tokens))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_sequences.values()))
+
+    def find(self, sequences: int, tokens: int) -> Bucket | None:
+        """The smallest bucket for `sequences` that have `tokens` tokens together.
+
+        None where no bucket is large enough: such a step is not replayed.
+        """
+        if not 0 < sequences <= tokens:
+            raise ValueError(f"a step of {sequences} sequences and {tokens} tokens")
+        for size, buckets in self._by_sequences.items():
+            if size < sequences:
+                continue
+            for bucket in buckets:
+                if tokens == sequences and bucket.query == 1:
+                    return bucket
+                if tokens > sequences and bucket.query > 1 and bucket.tokens >= tokens:
+                    return bucket
+        return None
+
+
+def _powers(most: int) -> list[int]:
+    sizes = [_FEWEST]
+    while sizes[-1] < most:
+        sizes.append(min(2 * sizes[-1], most))
+    return sizes
