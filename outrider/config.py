@@ -23,6 +23,7 @@ from pydantic import (
 
 from outrider.draft_schedule import DraftSchedule
 from outrider.speculative_keys import KEYS
+from outrider.speculative_names import METHODS
 
 MAX_SPECULATIVE_TOKENS = 128
 DEFAULT_SUFFIX_TREE_DEPTH = 24
@@ -93,6 +94,14 @@ class SpeculativeConfig(BaseModel):
         """`num_speculative_tokens_per_batch_size`, to be asked."""
         ranges = self.num_speculative_tokens_per_batch_size
         return None if ranges is None else DraftSchedule(ranges)
+
+    def method_options(self) -> dict[str, object]:
+        """The method's own options that were given or follow from one that was."""
+        return {
+            key: getattr(self, key)
+            for key in self.model_fields_set
+            if not set(METHODS) <= set(KEYS[key].methods)
+        }
 
     def __repr__(self) -> str:
         """The keys that have a meaning for the method, as the startup log shows them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
 from speculation.v1 import proposer_pb2, types_pb2
 
@@ -25,8 +26,12 @@ def describe(
     q_forms: Sequence[types_pb2.QForm] = (types_pb2.Q_FORM_ONE_HOT,),
     vocabulary_fingerprint: str = "",
     vocabulary_size: int = 0,
+    options: Mapping[str, object] | None = None,
 ) -> proposer_pb2.Capabilities:
-    """The capabilities of a proposer that needs no features and drafts from the next position."""
+    """The capabilities of a proposer that needs no features and drafts from the next position.
+
+    `options` are the method's own, by their names in a speculative config.
+    """
     return proposer_pb2.Capabilities(
         protocol_version=PROTOCOL_VERSION,
         instance_id=instance_id,
@@ -40,6 +45,7 @@ def describe(
         q_forms=q_forms,
         first_position=types_pb2.FIRST_POSITION_AFTER_COMMITTED,
         lookahead=lookahead,
+        options={key: json.dumps(value) for key, value in (options or {}).items()},
     )
 
 

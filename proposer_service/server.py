@@ -85,6 +85,7 @@ async def start(settings: ProposerSettings) -> RunningServer:
         max_draft_tokens=settings.max_draft_tokens,
         context_limit=settings.context_limit,
         lookahead=settings.lookahead,
+        options=settings.method_options(),
     )
     running = await serve_proposer(
         make_proposer(settings), capabilities, settings.listen, settings.drain_seconds

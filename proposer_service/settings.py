@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from proposer_service.proposers.suffix_options import SuffixOptions
@@ -59,6 +59,15 @@ class ProposerSettings:
                 f"{self.prompt_lookup_min}"
             )
         self.suffix_options()
+
+    def method_options(self) -> dict[str, object]:
+        """The method's own options, by their names in a speculative config."""
+        prefix = {"ngram": "prompt_lookup_", "suffix": "suffix_decoding_"}[self.method]
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name.startswith(prefix)
+        }
 
     def suffix_options(self) -> SuffixOptions:
         """The suffix method's own options. Raises ValueError where one is out of range."""

@@ -108,7 +108,10 @@ def load_backend(
             on_cpu=_on_cpu(settings.device),
         )
         proposers = source = ProposerPool(
-            settings.proposers, hello, settings.draft_deadline_ms / 1000
+            settings.proposers,
+            hello,
+            settings.draft_deadline_ms / 1000,
+            expected=settings.expected_proposers,
         )
     try:
         with _stage("engine"):

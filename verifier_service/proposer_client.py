@@ -17,6 +17,7 @@ from outrider.backoff import Backoff
 from outrider.transport import Listener, Stream, Transport
 from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_answers import ProposerAnswers
+from verifier_service.proposer_expectation import ExpectedProposer
 from verifier_service.proposer_handshake import (
     HandshakeError,
     HelloParameters,
@@ -54,7 +55,8 @@ class ProposerClient:
     """The state machine of one proposer.
 
     `choose_name` gives the name under which the advertised one is known here, unique among the
-    pool's; `listener` makes a stream's listener, which leads back to `received` and `closed`.
+    pool's; `listener` makes a stream's listener, which leads back to `received` and `closed`. One
+    that is not as `expected` is refused.
     """
 
     def __init__(
@@ -67,10 +69,12 @@ class ProposerClient:
         choose_name: Callable[[ProposerClient, str], str],
         listener: Callable[[ProposerClient], Listener],
         rng: random.Random,
+        expected: ExpectedProposer | None = None,
     ) -> None:
         self.address = address
         self.name = ""
-        self._hello = hello
+        self._expected = expected
+        self._hello = hello = expected.hello(hello) if expected is not None else hello
         self._lookahead = hello.takes_lookahead(address)
         self._hello_bytes = hello.to_proto(lookahead=self._lookahead).SerializeToString()
         self._deadline_s = draft_deadline_s
@@ -219,6 +223,8 @@ class ProposerClient:
             limits = check_welcome(
                 response.welcome.capabilities, self._hello, lookahead=self._lookahead
             )
+            if self._expected is not None:
+                self._expected.check(response.welcome.capabilities)
         except HandshakeError as error:
             self._leave(LinkState.REFUSED, str(error), REFUSED_RETRY_S)
             return

@@ -18,6 +18,7 @@ from outrider.transport import Clock, SystemClock, Transport
 from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_answers import parse
 from verifier_service.proposer_client import ProposerClient
+from verifier_service.proposer_expectation import ExpectedProposer
 from verifier_service.proposer_handshake import HelloParameters
 from verifier_service.proposer_link import GrpcTransport
 from verifier_service.proposer_state import ProposerState
@@ -30,8 +31,9 @@ class ProposerPool:
     """A `DraftSource` over any number of proposers.
 
     `addresses` are `unix:PATH` or `HOST:PORT`, each once; `draft_deadline_s` is the longest a
-    step waits, counted from its `send`. Without a `transport` it speaks gRPC. With `maintain`
-    False no thread is started and the caller calls `tick` (tests with a virtual clock).
+    step waits, counted from its `send`. `expected`, where given, holds what each address must turn
+    out to be, in their order. Without a `transport` it speaks gRPC. With `maintain` False no thread
+    is started and the caller calls `tick` (tests with a virtual clock).
     Raises InputError for a bad address, ValueError for a bad deadline; connecting happens in the
     background.
     """
@@ -42,6 +44,7 @@ class ProposerPool:
         hello: HelloParameters,
         draft_deadline_s: float,
         *,
+        expected: Sequence[ExpectedProposer] = (),
         transport: Transport | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -51,6 +54,8 @@ class ProposerPool:
         for address in dialled:
             if dialled.count(address) > 1:
                 raise InputError(f"proposers: {address!r} is given twice; give each once")
+        if expected and len(expected) != len(dialled):
+            raise ValueError(f"{len(expected)} expected proposers for {len(dialled)} addresses")
         if not 0 < draft_deadline_s < float("inf"):
             raise ValueError(f"draft_deadline_s={draft_deadline_s}; a positive number is needed")
         self._deadline_s = draft_deadline_s
@@ -71,8 +76,9 @@ class ProposerPool:
                 choose_name=self._choose_name,
                 listener=lambda client: _Listener(self, client),
                 rng=rng or random.Random(),
+                expected=expected[index] if expected else None,
             )
-            for address in dialled
+            for index, address in enumerate(dialled)
         ]
         self._maintainer: threading.Thread | None = None
         if maintain and self._clients:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from outrider.draft_schedule import DraftSchedule
 from verifier_service.messages import RejectionRule
+from verifier_service.proposer_expectation import ExpectedProposer
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,8 @@ class VerifierSettings:
     """Options of one verifier process.
 
     `model` is a local folder; `listen` and `proposers` are gRPC addresses (`unix:PATH` or
-    `HOST:PORT`). `num_speculative_tokens` is the ceiling K, 0 turns speculation off.
+    `HOST:PORT`), `expected_proposers` what each of these must be, or empty to take any.
+    `num_speculative_tokens` is the ceiling K, 0 turns speculation off.
     `num_prediction_tokens` is the ceiling of requests that bring a prediction where K is 0: their
     drafts need no proposer.
     `max_model_len` None takes the model's own limit. `kv_cache_bytes` None sizes the cache from
@@ -35,6 +37,7 @@ class VerifierSettings:
     listen: str
     served_model_name: str
     proposers: tuple[str, ...] = ()
+    expected_proposers: tuple[ExpectedProposer, ...] = ()
     num_speculative_tokens: int = 0
     num_prediction_tokens: int = 8
     rejection_rule: RejectionRule = RejectionRule.COUPLED

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 import typer
 
 from outrider.addresses import parse_address
+from outrider.commands.config_file import JSON, ConfigFile
 from outrider.commands.models import open_store, pull_with_progress
 from outrider.commands.options import CacheDir, LogLevel, RuntimeDir, service_process
 from outrider.draft_schedule import parse_draft_schedule
 from outrider.errors import InputError
+
+_log = logging.getLogger(__name__)
 
 
 def verifier(
@@ -18,13 +22,27 @@ def verifier(
     listen: Annotated[
         str, typer.Option("--listen", metavar="ADDRESS", help="unix:PATH or HOST:PORT.")
     ],
+    config: ConfigFile = None,
     proposer: Annotated[
         list[str] | None,
         typer.Option("--proposer", metavar="ADDRESS", help="Repeat for several."),
     ] = None,
+    speculative_config: Annotated[
+        str | None,
+        typer.Option(
+            "--speculative-config",
+            "-sc",
+            metavar=JSON,
+            help="What the proposers must be: an object, or a list with one for each --proposer.",
+        ),
+    ] = None,
+    spec_method: Annotated[str | None, typer.Option(help="Shortcut for the key method.")] = None,
+    spec_model: Annotated[str | None, typer.Option(help="Shortcut for the key model.")] = None,
     num_speculative_tokens: Annotated[
         int | None,
         typer.Option(
+            "--num-speculative-tokens",
+            "--spec-tokens",
             min=0,
             max=128,
             help="Most draft tokens in one round.  [default: 8 with a proposer, else 0]",
@@ -33,17 +51,21 @@ def verifier(
     num_speculative_tokens_per_batch_size: Annotated[
         str | None,
         typer.Option(
-            metavar="JSON",
+            metavar=JSON,
             help="Most draft tokens by running sequences: [[first, last, K], ...].",
         ),
     ] = None,
     enable_adaptive_verification: Annotated[
-        bool,
-        typer.Option(help="Verify only drafts that pay; without it, every draft up to the limits."),
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--enable-adaptive-verification/--no-enable-adaptive-verification",
+            help="Verify only drafts that pay; without it, every draft up to the limits.  "
+            "[default: on]",
+        ),
+    ] = None,
     rejection_sample_method: Annotated[
-        str, typer.Option(help="coupled, standard or block.")
-    ] = "coupled",
+        str | None, typer.Option(help="coupled, standard or block.  [default: coupled]")
+    ] = None,
     served_model_name: Annotated[
         str | None, typer.Option(help="Name clients use.  [default: MODEL]")
     ] = None,
@@ -99,42 +121,56 @@ def verifier(
     """Hold the target model, verify drafts and answer Generate."""
     address = parse_address(listen, "--listen")
     proposers = tuple(parse_address(item, "--proposer") for item in proposer or ())
-    if num_speculative_tokens and not proposers:
-        raise InputError(
-            f"--num-speculative-tokens: {num_speculative_tokens} drafts, and no --proposer to make "
-            "them; give --proposer ADDRESS or leave the option out"
-        )
     schedule = None
     if num_speculative_tokens_per_batch_size is not None:
         schedule = parse_draft_schedule(
             num_speculative_tokens_per_batch_size, "--num-speculative-tokens-per-batch-size"
         )
+    from outrider.speculative_options import parse_speculative_json
+    from outrider.verifier_speculation import SpeculationOptions
+
+    speculation = SpeculationOptions(
+        None if speculative_config is None else parse_speculative_json(speculative_config),
+        method=spec_method,
+        model=spec_model,
+        tokens=num_speculative_tokens,
+        rejection_sample_method=rejection_sample_method,
+        schedule=schedule,
+        adaptive=enable_adaptive_verification,
+    ).resolve(proposers)
     _require("--device", device, ("auto", "cpu", "cuda"))
     _require("--dtype", dtype, ("auto", "float32", "bfloat16"))
-    _require("--rejection-sample-method", rejection_sample_method, ("coupled", "standard", "block"))
     with service_process(log_level, runtime_dir, address):
         from outrider.model_folders import resolve_model
+        from outrider.speculative_detection import refuse_speculators_checkpoint
 
         store = open_store(cache_dir)
         target = resolve_model(model, store, lambda name: pull_with_progress(store, name))
+        refuse_speculators_checkpoint(target.folder)
+        for where, entry in zip(proposers, speculation.proposers, strict=False):
+            _log.info("%s for the proposer at %s", entry, where)
 
         from verifier_service.messages import RejectionRule
+        from verifier_service.proposer_expectation import ExpectedProposer
         from verifier_service.server import run
         from verifier_service.settings import VerifierSettings
 
-        default_tokens = 8 if proposers else 0
         run(
             VerifierSettings(
                 model=str(target.folder),
                 listen=address,
                 served_model_name=served_model_name or target.name,
                 proposers=proposers,
-                num_speculative_tokens=(
-                    default_tokens if num_speculative_tokens is None else num_speculative_tokens
+                expected_proposers=tuple(
+                    ExpectedProposer(
+                        entry.method, entry.num_speculative_tokens, entry.method_options()
+                    )
+                    for entry in speculation.proposers
                 ),
-                num_speculative_tokens_per_batch_size=schedule,
-                adaptive=enable_adaptive_verification,
-                rejection_rule=RejectionRule(rejection_sample_method),
+                num_speculative_tokens=speculation.num_speculative_tokens,
+                num_speculative_tokens_per_batch_size=speculation.schedule,
+                adaptive=speculation.adaptive,
+                rejection_rule=RejectionRule(speculation.rejection_sample_method),
                 device=device,
                 dtype=dtype,
                 max_model_len=max_model_len,

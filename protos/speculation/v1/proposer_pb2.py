@@ -25,47 +25,51 @@ _sym_db = _symbol_database.Default()
 from speculation.v1 import types_pb2 as speculation_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dspeculation/v1/proposer.proto\x12\x0especulation.v1\x1a\x1aspeculation/v1/types.proto\"\x18\n\x16GetCapabilitiesRequest\"{\n\x17GetCapabilitiesResponse\x12\x32\n\x0c\x63\x61pabilities\x18\x01 \x01(\x0b\x32\x1c.speculation.v1.Capabilities\x12\x14\n\x0copen_streams\x18\x02 \x01(\r\x12\x16\n\x0eopen_sequences\x18\x03 \x01(\r\"\xa1\x03\n\x0c\x43\x61pabilities\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x1e\n\x16vocabulary_fingerprint\x18\x05 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x15\n\rmax_sequences\x18\x07 \x01(\r\x12\x18\n\x10max_draft_tokens\x18\x08 \x01(\r\x12\x15\n\rcontext_limit\x18\t \x01(\r\x12&\n\x07q_forms\x18\n \x03(\x0e\x32\x15.speculation.v1.QForm\x12\x36\n\x11required_features\x18\x0b \x03(\x0e\x32\x1b.speculation.v1.FeatureType\x12\x19\n\x11\x66\x65\x61ture_layer_ids\x18\x0c \x03(\r\x12\x35\n\x0e\x66irst_position\x18\r \x01(\x0e\x32\x1d.speculation.v1.FirstPosition\x12\x11\n\tlookahead\x18\x0e \x01(\x08\"i\n\x0eProposeRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x15.speculation.v1.HelloH\x00\x12$\n\x04step\x18\x02 \x01(\x0b\x32\x14.speculation.v1.StepH\x00\x42\t\n\x07message\"\xa2\x01\n\x0fProposeResponse\x12*\n\x07welcome\x18\x01 \x01(\x0b\x32\x17.speculation.v1.WelcomeH\x00\x12(\n\x06\x64rafts\x18\x02 \x01(\x0b\x32\x16.speculation.v1.DraftsH\x00\x12.\n\tlookahead\x18\x03 \x01(\x0b\x32\x19.speculation.v1.LookaheadH\x00\x42\t\n\x07message\"\x8c\x03\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x1c\n\x14verifier_instance_id\x18\x02 \x01(\t\x12\x1e\n\x16vocabulary_fingerprint\x18\x03 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x04 \x01(\r\x12\x15\n\reos_token_ids\x18\x05 \x03(\x05\x12\x15\n\rmax_sequences\x18\x06 \x01(\r\x12\x18\n\x10max_draft_tokens\x18\x07 \x01(\r\x12\x15\n\rcontext_limit\x18\x08 \x01(\r\x12/\n\x10\x61\x63\x63\x65pted_q_forms\x18\t \x03(\x0e\x32\x15.speculation.v1.QForm\x12\x35\n\x10offered_features\x18\n \x03(\x0e\x32\x1b.speculation.v1.FeatureType\x12\x35\n\x0e\x66irst_position\x18\x0b \x01(\x0e\x32\x1d.speculation.v1.FirstPosition\x12\x14\n\x0cno_lookahead\x18\x0c \x01(\x08\"=\n\x07Welcome\x12\x32\n\x0c\x63\x61pabilities\x18\x01 \x01(\x0b\x32\x1c.speculation.v1.Capabilities\"w\n\x04Step\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12/\n\x07updates\x18\x02 \x03(\x0b\x32\x1e.speculation.v1.SequenceUpdate\x12-\n\x06\x63loses\x18\x03 \x03(\x0b\x32\x1d.speculation.v1.SequenceClose\"\xb8\x01\n\x0eSequenceUpdate\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12,\n\x04open\x18\x03 \x01(\x0b\x32\x1c.speculation.v1.SequenceOpenH\x00\x12\x30\n\x06\x63ommit\x18\x04 \x01(\x0b\x32\x1e.speculation.v1.SequenceCommitH\x00\x12\x18\n\x10max_draft_tokens\x18\x05 \x01(\rB\x08\n\x06\x63hange\"\x9b\x01\n\x0cSequenceOpen\x12\x0e\n\x06offset\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\x12\x15\n\rprompt_length\x18\x03 \x01(\r\x12\x0c\n\x04more\x18\x04 \x01(\x08\x12/\n\x08sampling\x18\x05 \x01(\x0b\x32\x1d.speculation.v1.DraftSampling\x12\x12\n\ncache_salt\x18\x06 \x01(\t\"\x99\x01\n\x0eSequenceCommit\x12\x13\n\x0b\x62\x61se_length\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\x12\x10\n\x08proposer\x18\x03 \x01(\t\x12\x0f\n\x07\x64rafted\x18\x04 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\r\x12*\n\x08\x66\x65\x61tures\x18\x06 \x01(\x0b\x32\x18.speculation.v1.Features\"6\n\rSequenceClose\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\"\x88\x01\n\x06\x44rafts\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12*\n\x06\x62locks\x18\x02 \x03(\x0b\x32\x1a.speculation.v1.DraftBlock\x12-\n\x06\x66\x61ults\x18\x03 \x03(\x0b\x32\x1d.speculation.v1.SequenceFault\x12\x12\n\nelapsed_ns\x18\x04 \x01(\x04\"\xfc\x01\n\nDraftBlock\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x13\n\x0b\x62\x61se_length\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\x05\x12%\n\x06q_form\x18\x05 \x01(\x0e\x32\x15.speculation.v1.QForm\x12-\n\x01q\x18\x06 \x01(\x0b\x32\".speculation.v1.SparseDistribution\x12\x0f\n\x07parents\x18\x07 \x03(\x11\x12\x14\n\x0cmatch_length\x18\x08 \x01(\r\x12\x13\n\x0b\x63onfidences\x18\t \x03(\x02\x12\x10\n\x08\x64raft_ns\x18\n \x01(\x04\"C\n\rSequenceFault\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"J\n\tLookahead\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12,\n\x06\x62locks\x18\x02 \x03(\x0b\x32\x1c.speculation.v1.OutcomeBlock\"i\n\x0cOutcomeBlock\x12\x13\n\x0b\x62\x61se_length\x18\x01 \x01(\r\x12\x19\n\x11outcome_token_ids\x18\x02 \x03(\x05\x12)\n\x05\x62lock\x18\x03 \x01(\x0b\x32\x1a.speculation.v1.DraftBlock2\xc5\x01\n\x0fProposerService\x12\x62\n\x0fGetCapabilities\x12&.speculation.v1.GetCapabilitiesRequest\x1a\'.speculation.v1.GetCapabilitiesResponse\x12N\n\x07Propose\x12\x1e.speculation.v1.ProposeRequest\x1a\x1f.speculation.v1.ProposeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dspeculation/v1/proposer.proto\x12\x0especulation.v1\x1a\x1aspeculation/v1/types.proto\"\x18\n\x16GetCapabilitiesRequest\"{\n\x17GetCapabilitiesResponse\x12\x32\n\x0c\x63\x61pabilities\x18\x01 \x01(\x0b\x32\x1c.speculation.v1.Capabilities\x12\x14\n\x0copen_streams\x18\x02 \x01(\r\x12\x16\n\x0eopen_sequences\x18\x03 \x01(\r\"\x8d\x04\n\x0c\x43\x61pabilities\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x1e\n\x16vocabulary_fingerprint\x18\x05 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x15\n\rmax_sequences\x18\x07 \x01(\r\x12\x18\n\x10max_draft_tokens\x18\x08 \x01(\r\x12\x15\n\rcontext_limit\x18\t \x01(\r\x12&\n\x07q_forms\x18\n \x03(\x0e\x32\x15.speculation.v1.QForm\x12\x36\n\x11required_features\x18\x0b \x03(\x0e\x32\x1b.speculation.v1.FeatureType\x12\x19\n\x11\x66\x65\x61ture_layer_ids\x18\x0c \x03(\r\x12\x35\n\x0e\x66irst_position\x18\r \x01(\x0e\x32\x1d.speculation.v1.FirstPosition\x12\x11\n\tlookahead\x18\x0e \x01(\x08\x12:\n\x07options\x18\x0f \x03(\x0b\x32).speculation.v1.Capabilities.OptionsEntry\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"i\n\x0eProposeRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x15.speculation.v1.HelloH\x00\x12$\n\x04step\x18\x02 \x01(\x0b\x32\x14.speculation.v1.StepH\x00\x42\t\n\x07message\"\xa2\x01\n\x0fProposeResponse\x12*\n\x07welcome\x18\x01 \x01(\x0b\x32\x17.speculation.v1.WelcomeH\x00\x12(\n\x06\x64rafts\x18\x02 \x01(\x0b\x32\x16.speculation.v1.DraftsH\x00\x12.\n\tlookahead\x18\x03 \x01(\x0b\x32\x19.speculation.v1.LookaheadH\x00\x42\t\n\x07message\"\x8c\x03\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x1c\n\x14verifier_instance_id\x18\x02 \x01(\t\x12\x1e\n\x16vocabulary_fingerprint\x18\x03 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x04 \x01(\r\x12\x15\n\reos_token_ids\x18\x05 \x03(\x05\x12\x15\n\rmax_sequences\x18\x06 \x01(\r\x12\x18\n\x10max_draft_tokens\x18\x07 \x01(\r\x12\x15\n\rcontext_limit\x18\x08 \x01(\r\x12/\n\x10\x61\x63\x63\x65pted_q_forms\x18\t \x03(\x0e\x32\x15.speculation.v1.QForm\x12\x35\n\x10offered_features\x18\n \x03(\x0e\x32\x1b.speculation.v1.FeatureType\x12\x35\n\x0e\x66irst_position\x18\x0b \x01(\x0e\x32\x1d.speculation.v1.FirstPosition\x12\x14\n\x0cno_lookahead\x18\x0c \x01(\x08\"=\n\x07Welcome\x12\x32\n\x0c\x63\x61pabilities\x18\x01 \x01(\x0b\x32\x1c.speculation.v1.Capabilities\"w\n\x04Step\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12/\n\x07updates\x18\x02 \x03(\x0b\x32\x1e.speculation.v1.SequenceUpdate\x12-\n\x06\x63loses\x18\x03 \x03(\x0b\x32\x1d.speculation.v1.SequenceClose\"\xb8\x01\n\x0eSequenceUpdate\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12,\n\x04open\x18\x03 \x01(\x0b\x32\x1c.speculation.v1.SequenceOpenH\x00\x12\x30\n\x06\x63ommit\x18\x04 \x01(\x0b\x32\x1e.speculation.v1.SequenceCommitH\x00\x12\x18\n\x10max_draft_tokens\x18\x05 \x01(\rB\x08\n\x06\x63hange\"\x9b\x01\n\x0cSequenceOpen\x12\x0e\n\x06offset\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\x12\x15\n\rprompt_length\x18\x03 \x01(\r\x12\x0c\n\x04more\x18\x04 \x01(\x08\x12/\n\x08sampling\x18\x05 \x01(\x0b\x32\x1d.speculation.v1.DraftSampling\x12\x12\n\ncache_salt\x18\x06 \x01(\t\"\x99\x01\n\x0eSequenceCommit\x12\x13\n\x0b\x62\x61se_length\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\x05\x12\x10\n\x08proposer\x18\x03 \x01(\t\x12\x0f\n\x07\x64rafted\x18\x04 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\r\x12*\n\x08\x66\x65\x61tures\x18\x06 \x01(\x0b\x32\x18.speculation.v1.Features\"6\n\rSequenceClose\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\"\x88\x01\n\x06\x44rafts\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12*\n\x06\x62locks\x18\x02 \x03(\x0b\x32\x1a.speculation.v1.DraftBlock\x12-\n\x06\x66\x61ults\x18\x03 \x03(\x0b\x32\x1d.speculation.v1.SequenceFault\x12\x12\n\nelapsed_ns\x18\x04 \x01(\x04\"\xfc\x01\n\nDraftBlock\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x13\n\x0b\x62\x61se_length\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\x05\x12%\n\x06q_form\x18\x05 \x01(\x0e\x32\x15.speculation.v1.QForm\x12-\n\x01q\x18\x06 \x01(\x0b\x32\".speculation.v1.SparseDistribution\x12\x0f\n\x07parents\x18\x07 \x03(\x11\x12\x14\n\x0cmatch_length\x18\x08 \x01(\r\x12\x13\n\x0b\x63onfidences\x18\t \x03(\x02\x12\x10\n\x08\x64raft_ns\x18\n \x01(\x04\"C\n\rSequenceFault\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"J\n\tLookahead\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12,\n\x06\x62locks\x18\x02 \x03(\x0b\x32\x1c.speculation.v1.OutcomeBlock\"i\n\x0cOutcomeBlock\x12\x13\n\x0b\x62\x61se_length\x18\x01 \x01(\r\x12\x19\n\x11outcome_token_ids\x18\x02 \x03(\x05\x12)\n\x05\x62lock\x18\x03 \x01(\x0b\x32\x1a.speculation.v1.DraftBlock2\xc5\x01\n\x0fProposerService\x12\x62\n\x0fGetCapabilities\x12&.speculation.v1.GetCapabilitiesRequest\x1a\'.speculation.v1.GetCapabilitiesResponse\x12N\n\x07Propose\x12\x1e.speculation.v1.ProposeRequest\x1a\x1f.speculation.v1.ProposeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'speculation.v1.proposer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_CAPABILITIES_OPTIONSENTRY']._loaded_options = None
+  _globals['_CAPABILITIES_OPTIONSENTRY']._serialized_options = b'8\001'
   _globals['_GETCAPABILITIESREQUEST']._serialized_start=77
   _globals['_GETCAPABILITIESREQUEST']._serialized_end=101
   _globals['_GETCAPABILITIESRESPONSE']._serialized_start=103
   _globals['_GETCAPABILITIESRESPONSE']._serialized_end=226
   _globals['_CAPABILITIES']._serialized_start=229
-  _globals['_CAPABILITIES']._serialized_end=646
-  _globals['_PROPOSEREQUEST']._serialized_start=648
-  _globals['_PROPOSEREQUEST']._serialized_end=753
-  _globals['_PROPOSERESPONSE']._serialized_start=756
-  _globals['_PROPOSERESPONSE']._serialized_end=918
-  _globals['_HELLO']._serialized_start=921
-  _globals['_HELLO']._serialized_end=1317
-  _globals['_WELCOME']._serialized_start=1319
-  _globals['_WELCOME']._serialized_end=1380
-  _globals['_STEP']._serialized_start=1382
-  _globals['_STEP']._serialized_end=1501
-  _globals['_SEQUENCEUPDATE']._serialized_start=1504
-  _globals['_SEQUENCEUPDATE']._serialized_end=1688
-  _globals['_SEQUENCEOPEN']._serialized_start=1691
-  _globals['_SEQUENCEOPEN']._serialized_end=1846
-  _globals['_SEQUENCECOMMIT']._serialized_start=1849
-  _globals['_SEQUENCECOMMIT']._serialized_end=2002
-  _globals['_SEQUENCECLOSE']._serialized_start=2004
-  _globals['_SEQUENCECLOSE']._serialized_end=2058
-  _globals['_DRAFTS']._serialized_start=2061
-  _globals['_DRAFTS']._serialized_end=2197
-  _globals['_DRAFTBLOCK']._serialized_start=2200
-  _globals['_DRAFTBLOCK']._serialized_end=2452
-  _globals['_SEQUENCEFAULT']._serialized_start=2454
-  _globals['_SEQUENCEFAULT']._serialized_end=2521
-  _globals['_LOOKAHEAD']._serialized_start=2523
-  _globals['_LOOKAHEAD']._serialized_end=2597
-  _globals['_OUTCOMEBLOCK']._serialized_start=2599
-  _globals['_OUTCOMEBLOCK']._serialized_end=2704
-  _globals['_PROPOSERSERVICE']._serialized_start=2707
-  _globals['_PROPOSERSERVICE']._serialized_end=2904
+  _globals['_CAPABILITIES']._serialized_end=754
+  _globals['_CAPABILITIES_OPTIONSENTRY']._serialized_start=708
+  _globals['_CAPABILITIES_OPTIONSENTRY']._serialized_end=754
+  _globals['_PROPOSEREQUEST']._serialized_start=756
+  _globals['_PROPOSEREQUEST']._serialized_end=861
+  _globals['_PROPOSERESPONSE']._serialized_start=864
+  _globals['_PROPOSERESPONSE']._serialized_end=1026
+  _globals['_HELLO']._serialized_start=1029
+  _globals['_HELLO']._serialized_end=1425
+  _globals['_WELCOME']._serialized_start=1427
+  _globals['_WELCOME']._serialized_end=1488
+  _globals['_STEP']._serialized_start=1490
+  _globals['_STEP']._serialized_end=1609
+  _globals['_SEQUENCEUPDATE']._serialized_start=1612
+  _globals['_SEQUENCEUPDATE']._serialized_end=1796
+  _globals['_SEQUENCEOPEN']._serialized_start=1799
+  _globals['_SEQUENCEOPEN']._serialized_end=1954
+  _globals['_SEQUENCECOMMIT']._serialized_start=1957
+  _globals['_SEQUENCECOMMIT']._serialized_end=2110
+  _globals['_SEQUENCECLOSE']._serialized_start=2112
+  _globals['_SEQUENCECLOSE']._serialized_end=2166
+  _globals['_DRAFTS']._serialized_start=2169
+  _globals['_DRAFTS']._serialized_end=2305
+  _globals['_DRAFTBLOCK']._serialized_start=2308
+  _globals['_DRAFTBLOCK']._serialized_end=2560
+  _globals['_SEQUENCEFAULT']._serialized_start=2562
+  _globals['_SEQUENCEFAULT']._serialized_end=2629
+  _globals['_LOOKAHEAD']._serialized_start=2631
+  _globals['_LOOKAHEAD']._serialized_end=2705
+  _globals['_OUTCOMEBLOCK']._serialized_start=2707
+  _globals['_OUTCOMEBLOCK']._serialized_end=2812
+  _globals['_PROPOSERSERVICE']._serialized_start=2815
+  _globals['_PROPOSERSERVICE']._serialized_end=3012
 # @@protoc_insertion_point(module_scope)

@@ -22,7 +22,14 @@ class GetCapabilitiesResponse(_message.Message):
     def __init__(self, capabilities: _Optional[_Union[Capabilities, _Mapping]] = ..., open_streams: _Optional[int] = ..., open_sequences: _Optional[int] = ...) -> None: ...
 
 class Capabilities(_message.Message):
-    __slots__ = ("protocol_version", "instance_id", "name", "method", "vocabulary_fingerprint", "vocabulary_size", "max_sequences", "max_draft_tokens", "context_limit", "q_forms", "required_features", "feature_layer_ids", "first_position", "lookahead")
+    __slots__ = ("protocol_version", "instance_id", "name", "method", "vocabulary_fingerprint", "vocabulary_size", "max_sequences", "max_draft_tokens", "context_limit", "q_forms", "required_features", "feature_layer_ids", "first_position", "lookahead", "options")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +44,7 @@ class Capabilities(_message.Message):
     FEATURE_LAYER_IDS_FIELD_NUMBER: _ClassVar[int]
     FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
     LOOKAHEAD_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     instance_id: str
     name: str
@@ -51,7 +59,8 @@ class Capabilities(_message.Message):
     feature_layer_ids: _containers.RepeatedScalarFieldContainer[int]
     first_position: _types_pb2.FirstPosition
     lookahead: bool
-    def __init__(self, protocol_version: _Optional[int] = ..., instance_id: _Optional[str] = ..., name: _Optional[str] = ..., method: _Optional[str] = ..., vocabulary_fingerprint: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., max_sequences: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., context_limit: _Optional[int] = ..., q_forms: _Optional[_Iterable[_Union[_types_pb2.QForm, str]]] = ..., required_features: _Optional[_Iterable[_Union[_types_pb2.FeatureType, str]]] = ..., feature_layer_ids: _Optional[_Iterable[int]] = ..., first_position: _Optional[_Union[_types_pb2.FirstPosition, str]] = ..., lookahead: _Optional[bool] = ...) -> None: ...
+    options: _containers.ScalarMap[str, str]
+    def __init__(self, protocol_version: _Optional[int] = ..., instance_id: _Optional[str] = ..., name: _Optional[str] = ..., method: _Optional[str] = ..., vocabulary_fingerprint: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., max_sequences: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., context_limit: _Optional[int] = ..., q_forms: _Optional[_Iterable[_Union[_types_pb2.QForm, str]]] = ..., required_features: _Optional[_Iterable[_Union[_types_pb2.FeatureType, str]]] = ..., feature_layer_ids: _Optional[_Iterable[int]] = ..., first_position: _Optional[_Union[_types_pb2.FirstPosition, str]] = ..., lookahead: _Optional[bool] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ProposeRequest(_message.Message):
     __slots__ = ("hello", "step")
