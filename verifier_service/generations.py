@@ -29,6 +29,8 @@ from verifier_service.grammar.vocabulary import Vocabulary
 from verifier_service.handover import Handover
 from verifier_service.logprob_messages import LogprobMessages
 from verifier_service.messages import Constraint, Request
+from verifier_service.prediction import PredictedIds
+from verifier_service.predictions import read_prediction
 from verifier_service.prompts import Prompts
 from verifier_service.request_error import RequestError, shorten
 from verifier_service.settings import VerifierSettings
@@ -63,6 +65,7 @@ class Generations:
             num_speculative_tokens=settings.num_speculative_tokens,
             defaults=backend.defaults,
             max_logprobs=settings.max_logprobs,
+            num_prediction_tokens=settings.draft_ceiling,
         )
         self.prompts = Prompts(
             backend.text,
@@ -70,7 +73,7 @@ class Generations:
             self.on_tokenizer,
             trust_request_chat_template=settings.trust_request_chat_template,
         )
-        self.ledger = Ledger(settings.num_speculative_tokens)
+        self.ledger = Ledger(settings.draft_ceiling)
         self._gate = gate
         self._idle = idle
         self._max_waiting = settings.max_waiting_requests
@@ -143,7 +146,15 @@ class Generations:
             bad_words=await self._bad_words(checked.rules.bad_words),
         )
         core_request.constraint = await self._constraint(request, core_request)
+        if checked.speculation.predicts:
+            core_request.prediction = await self._prediction(request.prediction)
         return core_request
+
+    async def _prediction(self, prediction: verifier_pb2.Prediction) -> PredictedIds | None:
+        limits, text = self.limits, self.backend.text
+        return await self.on_tokenizer(
+            partial(read_prediction, prediction, text, limits.vocab_size, limits.max_model_len)
+        )
 
     async def _bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         if not words:
@@ -201,7 +212,11 @@ class Generations:
                 include_rounds=checked.include_rounds,
                 min_tokens=sampling.min_tokens,
             ),
-            self.ledger.open(len(request.prompt_ids), detailed=checked.detailed),
+            self.ledger.open(
+                len(request.prompt_ids),
+                num_spec_tokens=self.limits.ceiling(request.prediction is not None),
+                detailed=checked.detailed,
+            ),
             detokenizer=text.detokenizer(skip_special_tokens=checked.skip_special_tokens)
             if needs_text
             else None,

@@ -161,6 +161,16 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             prefix_cache_queries_total=stats.prefix_cache_queries,
             prefix_cache_hits_total=stats.prefix_cache_hits,
             preemptions_total=stats.preemptions,
+            acceptance_by_proposer=[
+                verifier_pb2.ProposerAcceptance(
+                    name=name,
+                    num_spec_steps=sums.num_spec_steps,
+                    num_draft_tokens=sums.num_draft_tokens,
+                    num_accepted_draft_tokens=sums.num_accepted_draft_tokens,
+                )
+                for name, sums in sorted(ledger.by_proposer.items())
+            ],
+            step_times=stats.step_times.to_proto(),
         )
 
     async def _require_serving(self) -> None:

@@ -85,10 +85,8 @@ class StepTimesTotal:
         """Take in one step; `draft_wait_ns` is 0 where it asked for no drafts."""
         if draft_wait_ns > 0:
             self._draft_wait.add(draft_wait_ns * 1e-9)
-        if prefilled:
-            kind = self._prefill
-        else:
-            kind = self._verify if drafted else self._plain
+        decoding = self._verify if drafted else self._plain
+        kind = self._prefill if prefilled else decoding
         kind.add(verify_ns * 1e-9)
 
     def snapshot(self) -> StepHistograms:

@@ -23,6 +23,7 @@ from verifier_service.sampling_rules import (
     check_something_is_allowed,
     sampling_rules,
 )
+from verifier_service.speculation_rules import SpeculationRules, speculation_rules
 from verifier_service.target_facts import SamplingDefaults
 
 MAX_STOP_STRINGS = 16
@@ -38,6 +39,7 @@ _SEED_BITS = 53
 class Limits:
     """What requests are checked against; `num_speculative_tokens` is the ceiling K.
 
+    `num_prediction_tokens` is the ceiling of requests with a prediction where K is 0.
     `max_logprobs` is how many top log-probabilities a request may ask for, -1 for any number.
     """
 
@@ -48,6 +50,12 @@ class Limits:
     num_speculative_tokens: int
     defaults: SamplingDefaults
     max_logprobs: int = 20
+    num_prediction_tokens: int = 0
+
+    def ceiling(self, predicts: bool) -> int:
+        """Most drafts of a round of a request with or without a prediction."""
+        own = self.num_prediction_tokens if predicts else 0
+        return self.num_speculative_tokens or own
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +75,7 @@ class Parameters:
     detokenize: bool
     detailed: bool
     include_rounds: bool
-    num_speculative_tokens: int | None
-    proposer: str
+    speculation: SpeculationRules
     priority: int
     cache_salt: str
     logprobs: int
@@ -103,8 +110,12 @@ def parameters(
         detokenize=bool(optional(request, "detokenize", True)),
         detailed=request.detailed_acceptance,
         include_rounds=request.include_rounds,
-        num_speculative_tokens=_num_speculative_tokens(request.speculation, limits),
-        proposer=_proposer(request.speculation, proposers),
+        speculation=speculation_rules(
+            request,
+            proposers,
+            num_speculative_tokens=limits.num_speculative_tokens,
+            num_prediction_tokens=limits.ceiling(predicts=True),
+        ),
         priority=request.priority,
         cache_salt=_name("cache_salt", request.cache_salt),
         logprobs=_logprobs("logprobs", sampling, limits),
@@ -159,8 +170,8 @@ def complete(
             logprobs=checked.logprobs,
             prompt_logprobs=checked.prompt_logprobs,
         ),
-        num_speculative_tokens=checked.num_speculative_tokens,
-        proposer=checked.proposer,
+        num_speculative_tokens=checked.speculation.num_speculative_tokens,
+        proposer=checked.speculation.proposer,
         priority=checked.priority,
         cache_salt=checked.cache_salt,
     )
@@ -253,31 +264,6 @@ def _stop_token_ids(sampling: verifier_pb2.SamplingParams, limits: Limits) -> fr
     ids = list(sampling.stop_token_ids)
     check_token_ids(ids, limits.vocab_size, "stop_token_ids")
     return frozenset(ids if sampling.ignore_eos else (*ids, *limits.eos_token_ids))
-
-
-def _num_speculative_tokens(
-    speculation: verifier_pb2.SpeculationParams, limits: Limits
-) -> int | None:
-    if speculation.HasField("enabled") and not speculation.enabled:
-        return 0
-    if not speculation.HasField("num_speculative_tokens"):
-        return None
-    value = speculation.num_speculative_tokens
-    if value > limits.num_speculative_tokens:
-        raise refused(
-            "num_speculative_tokens",
-            value,
-            f"it must be from 0 to {limits.num_speculative_tokens}, this verifier's ceiling",
-        )
-    return value
-
-
-def _proposer(speculation: verifier_pb2.SpeculationParams, proposers: Collection[str]) -> str:
-    name = speculation.proposer
-    if name and name not in proposers and "" not in proposers:
-        attached = ", ".join(sorted(proposers)) or "none"
-        raise refused("proposer", repr(shorten(name)), f"attached proposers: {attached}")
-    return name
 
 
 def _name(field: str, value: str) -> str:

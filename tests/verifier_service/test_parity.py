@@ -58,6 +58,15 @@ SAMPLING: dict[str, tuple[Any, Check]] = {
     ),
 }
 
+
+def drafted(request: Request) -> list[int]:
+    """What the request's own prediction drafts for the beginning of the answer."""
+    if request.prediction is None:
+        return []
+    block = request.prediction.block(request.prompt_ids, len(request.prompt_ids), 9)
+    return [] if block is None else list(block.token_ids)
+
+
 CHAT = pb.ChatMessages(messages_json=json.dumps([{"role": "user", "content": "a cat"}]))
 REQUEST: dict[str, tuple[Any, Check]] = {
     "request_id": ("mine", lambda r, reply: r.request_id == reply.started.request_id == "mine"),
@@ -78,6 +87,7 @@ REQUEST: dict[str, tuple[Any, Check]] = {
     "model": ("toy", lambda _, reply: reply.finished),
     "structured": (pb.StructuredOutput(regex="[a-z]+"), lambda r, _: r.constraint is not None),
     "truncate_prompt_tokens": (1, lambda r, _: r.prompt_ids == encode("the cat")[-1:]),
+    "prediction": (pb.Prediction(text="a dog"), lambda r, _: drafted(r) == encode("a dog")),
     "truncate_right": (True, lambda r, _: len(r.prompt_ids) == len(encode("the cat"))),
 }
 

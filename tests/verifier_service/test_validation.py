@@ -11,6 +11,7 @@ from speculation.v1 import verifier_pb2 as pb
 from verifier_service.field_checks import check_token_ids
 from verifier_service.request_error import MAX_MESSAGE_CHARACTERS, RequestError
 from verifier_service.sampling_rules import SamplingRules
+from verifier_service.speculation_rules import SpeculationRules
 from verifier_service.target_facts import SamplingDefaults
 from verifier_service.validation import Limits, Parameters, complete, parameters
 
@@ -41,7 +42,7 @@ def test_nothing_set_takes_the_neutral_values() -> None:
     assert (p.temperature, p.top_k, p.top_p, p.max_tokens) == (1.0, 0, 1.0, None)
     assert p.stop_token_ids == {1, 2}
     assert p.skip_special_tokens and p.detokenize and not p.include_stop
-    assert p.num_speculative_tokens is None and p.proposer == ""
+    assert p.speculation == SpeculationRules(None, "", predicts=False)
     assert p.request_id.startswith("gen-")
 
 
@@ -197,32 +198,6 @@ def test_another_model_is_not_found() -> None:
         parameters(pb.GenerateRequest(model="gpt"), LIMITS, ())
     assert caught.value.status is grpc.StatusCode.NOT_FOUND
     assert caught.value.field == "model"
-
-
-def speculating(**params: Any) -> pb.GenerateRequest:
-    return pb.GenerateRequest(speculation=pb.SpeculationParams(**params))
-
-
-def test_speculation_can_be_turned_off_or_down_but_not_up() -> None:
-    def drafts(**params: Any) -> int | None:
-        return parameters(speculating(**params), LIMITS, ("ngram",)).num_speculative_tokens
-
-    assert drafts() is None
-    assert drafts(enabled=True) is None
-    assert drafts(enabled=False, num_speculative_tokens=3) == 0
-    assert drafts(num_speculative_tokens=0) == 0
-    assert drafts(num_speculative_tokens=4) == 4
-    with pytest.raises(RequestError, match="from 0 to 4, this verifier's ceiling"):
-        drafts(num_speculative_tokens=5)
-
-
-def test_a_proposer_is_chosen_among_the_attached() -> None:
-    request = speculating(proposer="suffix")
-    assert parameters(request, LIMITS, ("ngram", "suffix")).proposer == "suffix"
-    with pytest.raises(RequestError, match=r"'suffix' is not allowed: attached proposers: ngram$"):
-        parameters(request, LIMITS, ("ngram",))
-    # One that has not connected yet may be the one that is meant.
-    assert parameters(request, LIMITS, ("ngram", "")).proposer == "suffix"
 
 
 def test_flags_priority_and_salt_pass_through() -> None:
