@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from outrider.config import SpeculativeConfig, nearest, shorten
+from outrider.config import SpeculativeConfig, shorten
+from outrider.config_files import labels, read_options
 from outrider.errors import InputError
 from outrider.speculative_options import parse_speculative_config, resolve_speculation
 
@@ -49,6 +49,7 @@ class ServeOptions(BaseModel):
     per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = "summary"
     enable_force_include_usage: bool = False
     tool_call_parser: Literal["hermes", "llama3_json", "mistral"] = "hermes"
+    enforce_eager: bool = False
     no_compile: bool = False
     trust_request_chat_template: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -79,35 +80,11 @@ def merge_options(given: Mapping[str, object], file: Path | None) -> ServeOption
 
 
 def _read_yaml(file: Path) -> dict[str, object]:
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"--config: there is no file {file}") from error
-    except OSError as error:
-        raise InputError(f"--config: {file} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"--config: {file} is not YAML: {shorten(reason, 160)}") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise InputError(f"--config: {file} must hold options as `name: value` lines")
-    options: dict[str, object] = {}
-    for written, value in content.items():
-        key = str(written).replace("-", "_")
-        if key not in ServeOptions.model_fields:
-            raise InputError(
-                f"--config: {file}: unknown option {written!r}"
-                f"{nearest(key, ServeOptions.model_fields)}"
-            )
-        if key in options:
-            raise InputError(f"--config: {file}: {key} is given twice")
-        options[key] = value
-    _validate(options, lambda key: f"--config: {file}: {key}")
+    called = labels(file)
+    options = read_options(file, ServeOptions.model_fields)
+    _validate(options, called)
     if isinstance(options.get("speculative_config"), str):
-        parse_speculative_config(
-            options["speculative_config"], f"--config: {file}: speculative-config"
-        )
+        parse_speculative_config(options["speculative_config"], called("speculative-config"))
     return options
 
 

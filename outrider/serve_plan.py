@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from outrider.config import SpeculativeConfig
 from outrider.model_folders import Model
 from outrider.probes import grpc_is_serving, http_is_healthy
 from outrider.serve_options import ServeOptions
+from outrider.speculative_keys import SHARED_KEYS
 from outrider.supervisor import Service
 
 PROPOSER_STOP_S = 5.0
@@ -63,7 +65,7 @@ def _proposer(
         *_subcommand("proposer", options, runtime_dir),
         f"--listen=unix:{socket}",
         f"--name={name}",
-        f"--speculative-config={json.dumps(config.model_dump(exclude_unset=True))}",
+        f"--speculative-config={_as_json(config, exclude=SHARED_KEYS)}",
         f"--max-num-seqs={options.max_num_seqs}",
     ]
     return Service(
@@ -83,14 +85,11 @@ def _verifier(
     runtime_dir: Path,
 ) -> Service:
     socket = runtime_dir / "verifier.sock"
-    ceiling = max((config.num_speculative_tokens for config in speculation), default=0)
-    rule = speculation[0].rejection_sample_method if speculation else "coupled"
     command = [
         *_subcommand("verifier", options, runtime_dir),
         f"--listen=unix:{socket}",
         *(f"--proposer={address}" for address in proposers),
-        f"--num-speculative-tokens={ceiling}",
-        f"--rejection-sample-method={rule}",
+        _speculation(speculation),
         f"--served-model-name={options.served_model_name or model.name}",
         f"--device={options.device}",
         f"--dtype={options.dtype}",
@@ -109,6 +108,8 @@ def _verifier(
         command.append(f"--threads={options.threads}")
     if not options.enable_prefix_caching:
         command.append("--no-enable-prefix-caching")
+    if options.enforce_eager:
+        command.append("--enforce-eager")
     if options.no_compile:
         command.append("--no-compile")
     if options.trust_request_chat_template:
@@ -120,6 +121,18 @@ def _verifier(
         stop_deadline_s=VERIFIER_STOP_S,
         socket=socket,
     )
+
+
+def _speculation(speculation: tuple[SpeculativeConfig, ...]) -> str:
+    """The verifier's part of it: all configs, in the order of the proposers' addresses."""
+    if not speculation:
+        return "--num-speculative-tokens=0"
+    return f"--speculative-config=[{', '.join(map(_as_json, speculation))}]"
+
+
+def _as_json(config: SpeculativeConfig, exclude: Collection[str] = ()) -> str:
+    """What was written of it; the child fills in the same defaults."""
+    return json.dumps(config.model_dump(exclude_unset=True, exclude=set(exclude)))
 
 
 def _gateway(options: ServeOptions, verifier: str, runtime_dir: Path) -> Service:

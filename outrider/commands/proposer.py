@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 import typer
@@ -9,6 +10,8 @@ import typer
 from outrider.addresses import parse_address
 from outrider.commands.options import LogLevel, RuntimeDir, service_process
 from outrider.errors import InputError
+
+_log = logging.getLogger(__name__)
 
 # What a proposer offers at most when it is not told; the verifier asks for what it wants.
 _DEFAULT_DRAFT_TOKENS = 32
@@ -44,7 +47,10 @@ def proposer(
     speculative_config: Annotated[
         str | None,
         typer.Option(
-            "--speculative-config", "-sc", help="The options above as one JSON object, instead."
+            "--speculative-config",
+            "-sc",
+            metavar="JSON",
+            help="The options above as one object, instead.",
         ),
     ] = None,
     name: Annotated[
@@ -72,6 +78,7 @@ def proposer(
         "suffix_decoding_min_token_prob": suffix_decoding_min_token_prob,
     }
     with service_process(log_level, runtime_dir, address):
+        from outrider.speculative_keys import SHARED_KEYS
         from outrider.speculative_options import parse_speculative_config, parse_speculative_json
         from proposer_service.server import run
         from proposer_service.settings import ProposerSettings
@@ -89,6 +96,9 @@ def proposer(
         if len(configs) != 1:
             raise InputError("--speculative-config: one process is one proposer; give one object")
         (config,) = configs
+        _log.info("%s", config)
+        for key in sorted(config.model_fields_set.intersection(SHARED_KEYS)):
+            _log.info("%s is the verifier's to heed; a proposer does nothing with it", key)
         run(
             ProposerSettings(
                 listen=address,

@@ -42,7 +42,8 @@ def serve(
         typer.Option(
             "--speculative-config",
             "-sc",
-            help="JSON object, or list of objects for several proposers.  [default: ngram and "
+            metavar="JSON",
+            help="An object, or a list of objects for several proposers.  [default: ngram and "
             "suffix, 8 tokens each]",
         ),
     ] = None,
@@ -122,6 +123,9 @@ def serve(
             "[default: hermes]"
         ),
     ] = None,
+    enforce_eager: Annotated[
+        bool, typer.Option("--enforce-eager", help="Neither torch.compile nor CUDA graphs.")
+    ] = False,
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,
@@ -161,6 +165,7 @@ def serve(
         "per_request_spec_decode_metrics": per_request_spec_decode_metrics,
         "enable_force_include_usage": enable_force_include_usage or None,
         "tool_call_parser": tool_call_parser,
+        "enforce_eager": enforce_eager or None,
         "no_compile": no_compile or None,
         "trust_request_chat_template": trust_request_chat_template or None,
         "log_level": log_level,
@@ -180,6 +185,7 @@ def _serve(options: ServeOptions, cache_dir: Path | None) -> None:
     from outrider.addresses import require_free_port
     from outrider.model_folders import resolve_model
     from outrider.serve_plan import plan_services, public_url
+    from outrider.speculative_detection import refuse_speculators_checkpoint
     from outrider.supervisor import Supervisor
 
     if options.model is None:
@@ -188,6 +194,7 @@ def _serve(options: ServeOptions, cache_dir: Path | None) -> None:
     require_free_port(options.host, options.port)
     store = open_store(cache_dir)
     model = resolve_model(options.model, store, lambda name: pull_with_progress(store, name))
+    refuse_speculators_checkpoint(model.folder)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def say(name: str, line: str) -> None:

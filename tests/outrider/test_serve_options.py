@@ -88,6 +88,7 @@ GOOD: dict[str, tuple[object, ...]] = {
     "per_request_spec_decode_metrics": ("none", "summary", "detailed"),
     "tool_call_parser": tuple(notation.value for notation in Notation),
     "log_level": ("debug", "info", "warning", "error"),
+    "enforce_eager": (True, False),
     "no_compile": (True, False),
     "enable_force_include_usage": (True, False),
 }
@@ -109,6 +110,7 @@ BAD: dict[str, tuple[object, ...]] = {
     "per_request_spec_decode_metrics": ("all", True),
     "tool_call_parser": ("llama4", None),
     "log_level": ("INFO", "trace", ""),
+    "enforce_eager": ("yes", 1),
     "no_compile": ("yes", 1),
     "enable_force_include_usage": ("no",),
 }
@@ -137,6 +139,8 @@ def test_wrong_values_name_the_option(key: str, value: object) -> None:
         ("prot: 8000\n", "unknown option 'prot'; did you mean port?"),
         ("- 1\n", "must hold options as `name: value` lines"),
         ("a: [\n", "is not YAML"),
+        ("port: 1\nport: 2\n", "is not YAML: port is given twice"),
+        ("speculative-config: {method: ngram, method: suffix}\n", "method is given twice"),
         ("max-num-seqs: 1\nmax_num_seqs: 2\n", "max_num_seqs is given twice"),
     ],
 )

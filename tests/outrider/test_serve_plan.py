@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from outrider.config import DEFAULT_SPECULATION
 from outrider.model_folders import Model
 from outrider.serve_options import ServeOptions
 from outrider.serve_plan import plan_services, proposer_names, public_url
+from outrider.speculative_options import parse_speculative_config
 from outrider.supervisor import Service
 
 MODEL = Model(Path("/models/-odd name"), "my-model")
@@ -32,7 +34,8 @@ def test_default_is_two_proposers_a_verifier_and_a_gateway() -> None:
     verifier = services["verifier"]
     sockets = [f"unix:{services[name].socket}" for name in ("ngram", "suffix")]
     assert option(verifier, "--proposer") == sockets
-    assert option(verifier, "--num-speculative-tokens") == ["8"]
+    (config,) = option(verifier, "--speculative-config")
+    assert parse_speculative_config(json.loads(config)) == DEFAULT_SPECULATION
     assert option(services["gateway"], "--verifier") == [f"unix:{verifier.socket}"]
     assert all(s.socket is None or s.socket.parent == RUN for s in services.values())
 
@@ -42,17 +45,27 @@ def test_off_starts_no_proposer() -> None:
     assert list(services) == ["verifier", "gateway"]
     assert option(services["verifier"], "--proposer") == []
     assert option(services["verifier"], "--num-speculative-tokens") == ["0"]
+    assert option(services["verifier"], "--speculative-config") == []
 
 
-def test_the_verifiers_ceiling_is_the_largest() -> None:
-    services = plan(
-        speculative_config=[
-            {"method": "ngram", "num_speculative_tokens": 3, "rejection_sample_method": "block"},
-            {"method": "suffix", "rejection_sample_method": "block"},
-        ]
-    )
-    assert option(services["verifier"], "--num-speculative-tokens") == ["24"]
-    assert option(services["verifier"], "--rejection-sample-method") == ["block"]
+def test_the_verifier_is_told_of_each_proposer_in_the_order_of_addresses() -> None:
+    shared = {
+        "rejection_sample_method": "block",
+        "num_speculative_tokens_per_batch_size": [[1, 8, 2], [9, 64, 0]],
+        "enable_adaptive_verification": False,
+    }
+    entries = [
+        {"method": "ngram", "num_speculative_tokens": 3, **shared},
+        {"method": "suffix", **shared},
+    ]
+    services = plan(speculative_config=entries)
+    (told,) = option(services["verifier"], "--speculative-config")
+    assert parse_speculative_config(json.loads(told)) == parse_speculative_config(entries)
+    addresses = option(services["verifier"], "--proposer")
+    assert [Path(address).stem for address in addresses] == ["ngram", "suffix"]
+    # What is the verifier's is not told to proposers.
+    (config,) = option(services["ngram"], "--speculative-config")
+    assert not json.loads(config).keys() & shared.keys()
 
 
 def test_a_proposer_gets_its_own_config() -> None:
@@ -77,6 +90,7 @@ def test_options_reach_their_process() -> None:
         threads=2,
         kv_cache_memory_bytes=1000,
         no_compile=True,
+        enforce_eager=True,
         max_waiting_requests=7,
         max_logprobs=-1,
         enable_prefix_caching=False,
@@ -97,6 +111,7 @@ def test_options_reach_their_process() -> None:
         "--threads=2",
         "--kv-cache-memory-bytes=1000",
         "--no-compile",
+        "--enforce-eager",
         "--max-waiting-requests=7",
         "--max-logprobs=-1",
         "--no-enable-prefix-caching",
