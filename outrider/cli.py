@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from outrider.commands import gateway, info, models, proposer, serve, verifier, version
+from outrider.commands import advise, gateway, info, models, proposer, serve, verifier, version
 from outrider.errors import CommandError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("proposer")(proposer.proposer)
 app.command("verifier")(verifier.verifier)
 app.command("gateway")(gateway.gateway)
 app.command("info")(info.info)
+app.command("advise")(advise.advise)
 app.command("version")(version.version)
 app.add_typer(models.app, name="models")
 

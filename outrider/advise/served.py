@@ -1,0 +1,106 @@
+"""What a running verifier says of itself: what a step costs, who drafts for it, its vocabulary.
+
+Knows GetInfo, and how to find the verifier behind a gateway; knows no traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outrider.addresses import parse_address
+from outrider.errors import InputError, OperationError
+
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierFacts:
+    """One verifier at one moment. `step_cost_ms` is by query tokens; it follows the load of late.
+
+    `proposers` are the addresses it dials.
+    """
+
+    address: str
+    model: str
+    step_cost_ms: dict[int, float]
+    proposers: tuple[str, ...]
+    vocabulary_fingerprint: str
+    vocabulary_size: int
+    context_limit: int
+    eos_token_ids: tuple[int, ...]
+
+
+def is_http(url: str) -> bool:
+    """Whether --url names an HTTP server rather than a verifier's gRPC address."""
+    return url.startswith(("http://", "https://"))
+
+
+def base_url(url: str) -> str:
+    """The server's root, however much of the API's path was given with it."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def speaks_outrider(url: str) -> bool:
+    """Whether the HTTP server tells which verifiers are behind it. Raises OperationError."""
+    return _verifiers(base_url(url)) is not None
+
+
+def ask_verifier(url: str) -> VerifierFacts:
+    """Ask the verifier at a gRPC address, or the first that serves behind a gateway's URL.
+
+    Raises InputError for a malformed address, OperationError where nobody answers.
+    """
+    address = _behind_gateway(base_url(url)) if is_http(url) else parse_address(url, "--url")
+    import grpc
+    from speculation.v1 import verifier_pb2, verifier_pb2_grpc
+
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        stub = verifier_pb2_grpc.VerifierServiceStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            info = stub.GetInfo(verifier_pb2.GetInfoRequest(), timeout=_TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise OperationError(
+                f"--url: the verifier at {address} does not answer: {error.code().name.lower()}: "
+                f"{error.details()}; give --step-cost, or its own address as --url"
+            ) from error
+    return VerifierFacts(
+        address=address,
+        model=info.model,
+        step_cost_ms=dict(info.step_cost_ms),
+        proposers=tuple(proposer.address for proposer in info.proposers),
+        vocabulary_fingerprint=info.vocabulary_fingerprint,
+        vocabulary_size=info.vocabulary_size,
+        context_limit=info.max_model_len,
+        eos_token_ids=tuple(info.eos_token_ids),
+    )
+
+
+def _behind_gateway(base: str) -> str:
+    verifiers = _verifiers(base)
+    if verifiers is None:
+        raise InputError(
+            f"--url: {base} is no gateway of Outrider's, so it tells no proposers; give --proposer"
+        )
+    if not verifiers:
+        raise OperationError(f"--url: no verifier serves behind {base}")
+    return verifiers[0]
+
+
+def _verifiers(base: str) -> list[str] | None:
+    """Addresses of those that serve behind a gateway; None where the server is none."""
+    import httpx
+
+    try:
+        answer = httpx.get(f"{base}/health", timeout=_TIMEOUT_S)
+    except httpx.HTTPError as error:
+        raise OperationError(f"--url: {base} does not answer: {error}") from error
+    if answer.status_code >= 500:
+        raise OperationError(f"--url: {base}/health answers {answer.status_code}")
+    try:
+        content = answer.json()
+    except ValueError:
+        return None
+    listed = content.get("verifiers") if isinstance(content, dict) else None
+    if not isinstance(listed, list):
+        return None
+    return [str(verifier["address"]) for verifier in listed if verifier["serves"]]
