@@ -107,6 +107,30 @@ class Acceptance:
             for i, value in enumerate(theirs):
                 mine[i] += value
 
+    def since(self, earlier: Acceptance) -> Acceptance:
+        """What was added after `earlier`, which stands for the same sums at that time.
+
+        Without per-step lists. Both have the same ceiling.
+        """
+        if earlier.num_spec_tokens != self.num_spec_tokens:
+            raise ValueError(
+                f"sums for K={earlier.num_spec_tokens} are no earlier ones of K="
+                f"{self.num_spec_tokens}"
+            )
+
+        def less(now: list[int], then: list[int]) -> list[int]:
+            return [a - b for a, b in zip(now, then, strict=True)]
+
+        return Acceptance(
+            self.num_spec_tokens,
+            self.num_spec_steps - earlier.num_spec_steps,
+            self.num_draft_tokens - earlier.num_draft_tokens,
+            self.num_accepted_draft_tokens - earlier.num_accepted_draft_tokens,
+            less(self.histogram, earlier.histogram),
+            less(self.accepted_per_position, earlier.accepted_per_position),
+            less(self.proposed_per_position, earlier.proposed_per_position),
+        )
+
     @property
     def mean_acceptance_length(self) -> float:
         """1 + accepted / steps, from 1.0 to K+1; 1.0 when there were no steps."""

@@ -19,6 +19,7 @@ from verifier_service.backend import Backend
 from verifier_service.lifecycle import SERVICE_NAME, Lifecycle
 from verifier_service.servicer import VerifierServicer
 from verifier_service.settings import VerifierSettings
+from verifier_service.spec_decoding_log import log_spec_decoding
 
 MAX_RECEIVED_BYTES = 32 * 1024 * 1024
 # How often an idle verifier looks whether its engine still lives.
@@ -47,6 +48,7 @@ class RunningServer:
         lifecycle: Lifecycle,
         servicer: VerifierServicer,
         drain_seconds: float,
+        log_stats_interval_s: float = 0.0,
     ) -> None:
         self.address = address
         self._server = server
@@ -57,12 +59,19 @@ class RunningServer:
         self._stopped = False
         self._backend: Backend | None = None
         self._watching: asyncio.Task[str] | None = None
+        self._log_stats_interval_s = log_stats_interval_s
+        self._logging: asyncio.Task[None] | None = None
 
     async def attach(self, backend: Backend) -> None:
         """Serve with a loaded backend from now on."""
         self._backend = backend
         self._servicer.attach(backend)
         self._watching = asyncio.create_task(self._watch(backend))
+        if self._log_stats_interval_s > 0:
+            acceptance = self._servicer.acceptance
+            self._logging = asyncio.create_task(
+                log_spec_decoding(acceptance, self._log_stats_interval_s)
+            )
         await self._lifecycle.serve()
 
     async def stop(self, grace: float | None = None) -> None:
@@ -77,8 +86,9 @@ class RunningServer:
         await first_of(self._servicer.idle.wait(), self._hurry.wait(), timeout=seconds)
         self._servicer.shut_down_answers()
         await self._server.stop(_LAST_WORDS_S)
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._logging):
+            if task is not None:
+                task.cancel()
         if self._backend is not None:
             await asyncio.to_thread(self._backend.close)
         self._servicer.close()
@@ -121,7 +131,14 @@ async def bind(settings: VerifierSettings, instance_id: str) -> RunningServer:
     )
     address = listener.bind(server, settings.listen)
     await server.start()
-    return RunningServer(address, server, lifecycle, servicer, settings.drain_seconds)
+    return RunningServer(
+        address,
+        server,
+        lifecycle,
+        servicer,
+        settings.drain_seconds,
+        settings.log_stats_interval_s,
+    )
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any], timeout: float | None = None) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import grpc
 from speculation.v1 import types_pb2, verifier_pb2, verifier_pb2_grpc
 
+from outrider.acceptance import Acceptance
 from verifier_service.backend import Backend
 from verifier_service.field_checks import check_token_ids
 from verifier_service.generations import Generations
@@ -58,6 +59,13 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self._generations = Generations(
             self._settings, backend, gate=self._require_serving, idle=self.idle
         )
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """The running sums over all requests. RuntimeError before `attach`."""
+        if self._generations is None:
+            raise RuntimeError("no backend is attached")
+        return self._generations.ledger.acceptance
 
     def shut_down_answers(self) -> None:
         """Finish all running answers as aborted."""
