@@ -141,6 +141,11 @@ def cache_directory(override: Path | None = None) -> Path:
     return Path(platformdirs.user_cache_dir("outrider"))
 
 
+def openai_api_key() -> str | None:
+    """The key that OpenAI's own clients would send: $OPENAI_API_KEY; None where it is not set."""
+    return os.environ.get("OPENAI_API_KEY") or None
+
+
 def child_environment(**changes: str) -> dict[str, str]:
     """The environment for a child process: this process's own, with `changes`."""
     return {**os.environ, **changes}
