@@ -55,7 +55,7 @@ class ToyEngine:
     def cache(self) -> CacheShape:
         return self._cache
 
-    def run(self, chunks: list[Chunk]) -> list[Verdict | None]:
+    def run(self, chunks: list[Chunk], *, steady: bool = False) -> list[Verdict | None]:
         if self.fail_at == len(self.steps):
             raise RuntimeError("the toy engine was told to fail")
         self.steps.append([_copy(chunk) for chunk in chunks])

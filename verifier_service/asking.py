@@ -30,6 +30,10 @@ class AskingCost:
         else:
             self._plain[octave] = known + _RATE * (min(seconds, _PAUSE * known) - known)
 
+    def around(self, sequences: int) -> float:
+        """Seconds besides the forward of a step of about so many sequences that does not ask."""
+        return self._plain.get(sequences.bit_length(), 0.0)
+
     def of(self, sequences: int, seconds: float, waited: float) -> float:
         """What asking added to a step that took `seconds` besides the forward, at least 0.
 

@@ -149,14 +149,16 @@ class Core:
             return
         chunks = [part.chunk for part in planned]
         started = time.perf_counter_ns()
-        verdicts = self._engine.run(chunks)
+        steady = not asked and not views and scheduler.is_steady
+        verdicts = self._engine.run(chunks, steady=steady)
         spent = time.perf_counter_ns() - started
         prefilled = sum(len(p.chunk.ids) for p in planned if p.decision is PREFILL)
         controller.observe_step(
             len(chunks),
             sum(len(chunk.ids) for chunk in chunks),
             sum(chunk.start + len(chunk.ids) for chunk in chunks),
-            spent * 1e-9,
+            # What every step costs besides the forward belongs to the price of a token, too.
+            spent * 1e-9 + self._asking.around(len(chunks)),
             prefill_tokens=prefilled,
         )
         self._pending.extend(scheduler.apply(planned, verdicts, StepTimes(waited, spent)))

@@ -105,6 +105,12 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._queues.running or self._queues.waiting)
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether nothing waits and all that runs is decoding."""
+        queues = self._queues
+        return not queues.waiting and all(sequence.decoding for sequence in queues.running)
+
     def add(self, request: Request, sink: OutputSink) -> None:
         """Queue a request. Raises QueueFullError, and ValueError for an id that is in use."""
         self._queues.add(request, sink)

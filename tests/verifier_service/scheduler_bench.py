@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outrider.acceptance import Round
 from outrider.draft_schedule import DraftSchedule
 from tests.toy_engine import Guess, ToyEngine, ToySource, random_guess
 from verifier_service.controller import Controller
@@ -19,6 +20,7 @@ from verifier_service.messages import (
     Request,
     Sampling,
 )
+from verifier_service.prediction import PredictedIds
 from verifier_service.scheduler import Scheduler, StepTimes
 
 
@@ -40,6 +42,8 @@ class Bench:
     stall_s: float = float("inf")
     step_ns: int = 2
     schedule: DraftSchedule | None = None
+    # Ceiling of requests with a prediction where k is 0.
+    predicted_k: int = 0
     outputs: dict[str, list[Output]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -51,7 +55,8 @@ class Bench:
         )
         self.source = ToySource(self.guess) if self.guess else NoDrafts()
         costs = CostTable.from_profile({1: 0.01, 33: 0.011})
-        self.controller = Controller(self.k, costs, adaptive=self.adaptive, schedule=self.schedule)
+        ceiling = self.k or self.predicted_k
+        self.controller = Controller(ceiling, costs, adaptive=self.adaptive, schedule=self.schedule)
         self.scheduler = Scheduler(
             self.engine.cache,
             self.controller,
@@ -61,6 +66,7 @@ class Bench:
             max_waiting=self.max_waiting,
             prefix_caching=self.prefix_caching,
             prefill_stall_s=self.stall_s,
+            num_prediction_tokens=ceiling,
         )
 
     def add(
@@ -73,6 +79,8 @@ class Bench:
         salt: str = "",
         priority: int = 0,
         constraint: Constraint | None = None,
+        prediction: Sequence[int] | None = None,
+        proposer: str = "",
     ) -> None:
         self.outputs[name] = []
         request = Request(
@@ -83,6 +91,8 @@ class Bench:
             cache_salt=salt,
             priority=priority,
             constraint=constraint,
+            prediction=None if prediction is None else PredictedIds(prediction),
+            proposer=proposer,
         )
         self.scheduler.add(request, self.outputs[name].append)
 
@@ -118,6 +128,9 @@ class Bench:
 
     def tokens(self, name: str) -> list[int]:
         return [token for output in self.outputs[name] for token in output.token_ids]
+
+    def rounds(self, name: str) -> list[Round]:
+        return [output.round for output in self.outputs[name] if output.round is not None]
 
     def cached(self, name: str) -> int:
         return self.outputs[name][-1].cached_prompt_tokens

@@ -31,7 +31,7 @@ class SteppedEngine(ToyEngine):
         self.at_step = 0
         self.served: list[set[int]] = []
 
-    def run(self, chunks: list[Chunk]) -> list[Verdict | None]:
+    def run(self, chunks: list[Chunk], *, steady: bool = False) -> list[Verdict | None]:
         self.at_step += 1
         assert self.allowed.acquire(timeout=_WAIT_S)
         self.served.append({chunk.sequence_ids[0] for chunk in chunks})

@@ -77,8 +77,12 @@ class Engine(Protocol):
     @property
     def cache(self) -> CacheShape: ...
 
-    def run(self, chunks: list[Chunk]) -> list[Verdict | None]:
-        """One forward over all chunks; a verdict for each that samples, None for the others."""
+    def run(self, chunks: list[Chunk], *, steady: bool = False) -> list[Verdict | None]:
+        """One forward over all chunks; a verdict for each that samples, None for the others.
+
+        `steady` says that the next step will most likely be the same sequences without drafts: an
+        engine may begin it before it is asked to.
+        """
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy the keys and values of whole blocks, (from, to), one pair after the other."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.engines.buckets import Bucket, Buckets
 from verifier_service.engines.editing import has_edits
+from verifier_service.engines.run_ahead import Expected
 from verifier_service.engines.step_buffers import StepBuffers, StepInputs
 from verifier_service.messages import RejectionRule
 from verifier_service.noise import VocabularyNoise, tensor_keys
@@ -34,6 +35,19 @@ Capture = Callable[[Replay], Replay]
 
 
 @dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A step that was begun unasked, and what it is good for."""
+
+    expected: list[Expected]
+    launched: Launched
+
+    def serves(self, chunks: Sequence[Chunk]) -> bool:
+        return len(chunks) == len(self.expected) and all(
+            expected.is_met_by(chunk) for expected, chunk in zip(self.expected, chunks, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Launched:
     """A step on its way. `logits` [T, V] are valid until the next step is launched."""
 
@@ -41,6 +55,7 @@ class Launched:
     logits: Tensor
     result: Tensor | None
     done: Callable[[], None]
+    random: bool = False
 
     def verdicts(self, count: int) -> list[Verdict]:
         """Wait for the result; of the first `count` sequences. Only where tokens were chosen."""
@@ -71,15 +86,16 @@ class GraphRunner:
         self._buckets = buckets
         self._buffers = buffers
         self._coupled = rule is RejectionRule.COUPLED
+        self._ahead: _Ahead | None = None
+        # The blocks of each sequence of the step that was filled last.
+        self._filled: list[tuple[int, ...]] = []
         self._steps: dict[Bucket, _Captured] = {}
         perturbed: Callable[..., Tensor] = choose_perturbed
         if compiled:
             perturbed = torch.compile(choose_perturbed, dynamic=True)
         began = time.monotonic()
         for number, bucket in enumerate(buckets, start=1):
-            self._steps[bucket] = _Captured(
-                bucket, buffers.inputs(bucket), forward, noise, capture, perturbed
-            )
+            self._steps[bucket] = _Captured(bucket, buffers, forward, noise, capture, perturbed)
             if number in (1, len(buckets)) or number % 5 == 0:
                 _log.info(
                     "captured %d of %d decoding steps (%d sequences, %d tokens) seconds=%.1f",
@@ -100,13 +116,33 @@ class GraphRunner:
 
     def launch(self, chunks: Sequence[Chunk], bucket: Bucket) -> Launched:
         """Start the step; its tokens are chosen on the device where all chunks allow that."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.serves(chunks):
+            return ahead.launched
         self._buffers.fill(chunks, bucket)
+        self._filled = [tuple(chunk.blocks) for chunk in chunks]
         step = self._steps[bucket]
         step.forward()
         if not self._coupled or not all(map(chosen_in_graph, chunks)):
             return Launched(bucket, step.logits, None, _nothing)
         random = any(not is_greedy(chunk.sampling) for chunk in chunks)
-        return Launched(bucket, step.logits, *step.choose(random))
+        return Launched(bucket, step.logits, *step.choose(random), random)
+
+    def begin_next(self, expected: list[Expected] | None, launched: Launched) -> None:
+        """Begin the plain step behind `launched`, whose verdicts were read; None: there is none."""
+        if expected is None or launched.result is None or launched.bucket.query > 1:
+            return
+        for known, one in zip(self._filled, expected, strict=True):
+            if known[: len(one.blocks)] != one.blocks:
+                # A block that the sequence got since is not in the device's table.
+                return
+        step = self._steps[launched.bucket]
+        step.advance(launched.random)
+        step.forward()
+        result = step.choose(launched.random)
+        self._ahead = _Ahead(
+            expected, Launched(launched.bucket, step.logits, *result, launched.random)
+        )
 
 
 def chosen_in_graph(chunk: Chunk) -> bool:
@@ -127,13 +163,17 @@ class _Captured:
     def __init__(
         self,
         bucket: Bucket,
-        inputs: StepInputs,
+        buffers: StepBuffers,
         forward: BucketForward,
         noise: VocabularyNoise,
         capture: Capture,
         perturbed: Callable[..., Tensor],
     ) -> None:
         width = bucket.query - 1
+        inputs = buffers.inputs(bucket)
+        # Nothing but padding: all buckets share the memory, and what another left there is no
+        # valid step of this one.
+        buffers.fill([], bucket)
 
         def run_forward() -> None:
             self.logits = forward(inputs, bucket)
@@ -149,9 +189,19 @@ class _Captured:
 
         self.forward = capture(run_forward)
         self._choose = {False: capture(choose_greedy), True: capture(choose_random)}
+        self._advance: dict[bool, Replay] = {}
+        if bucket.query == 1:
+            self._advance = {
+                False: capture(lambda: buffers.advance(inputs, self._greedy[:, 1])),
+                True: capture(lambda: buffers.advance(inputs, self._random[:, 1])),
+            }
         cuda = self._greedy.device.type == "cuda"
         self._host = torch.empty_like(self._greedy, device="cpu", pin_memory=cuda)
         self._event = torch.cuda.Event() if cuda else None
+
+    def advance(self, random: bool) -> None:
+        """Make the step's own tokens its inputs, one position on."""
+        self._advance[random]()
 
     def choose(self, random: bool) -> tuple[Tensor, Callable[[], None]]:
         """The result where the host reads it, once the function beside it has returned."""

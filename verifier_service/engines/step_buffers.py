@@ -111,8 +111,7 @@ class StepBuffers:
                 place = np.arange(chunk.start, context)
                 positions[begin:end] = place
                 slots[begin:end] = np.asarray(chunk.blocks)[place // size] * size + place % size
-            pages = -(-context // size)
-            table[row, :pages] = chunk.blocks[:pages]
+            table[row, : len(chunk.blocks)] = chunk.blocks
             used[row] = context
             drafts[row] = chunk.drafts
             seeds[row] = chunk.sampling.seed
@@ -134,6 +133,21 @@ class StepBuffers:
             if host is not device:
                 count = _used_size(host, bucket, self._pages)
                 device[:count].copy_(host[:count], non_blocking=True)
+
+    def advance(self, inputs: StepInputs, tokens: Tensor) -> None:
+        """Let each sequence of a step without drafts go on with its token [B], on the device alone.
+
+        Padding stays where it is.
+        """
+        size = self._cache.block_size
+        real = inputs.table[:, 0] != self._cache.num_blocks
+        inputs.ids.copy_(tokens)
+        inputs.positions.add_(real)
+        inputs.used.add_(real)
+        page = (inputs.positions // size).unsqueeze(1)
+        slots = inputs.table.gather(1, page).squeeze(1) * size + inputs.positions % size
+        inputs.slots.copy_(torch.where(real, slots, inputs.slots))
+        inputs.cu_key[1:].copy_(inputs.used.cumsum(0))
 
     def _pad(
         self,

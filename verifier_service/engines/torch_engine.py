@@ -22,6 +22,7 @@ from verifier_service.engines.graphs import GraphRunner, Launched, cuda_capture
 from verifier_service.engines.layout import pack, pack_choices
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.engines.logprobs import with_logprobs
+from verifier_service.engines.run_ahead import expect
 from verifier_service.engines.step_buffers import StepBuffers
 from verifier_service.messages import ModelInfo, Sampling
 from verifier_service.settings import VerifierSettings
@@ -78,7 +79,7 @@ class TorchEngine:
         return self._cache_shape
 
     @torch.inference_mode()
-    def run(self, chunks: list[Chunk]) -> list[Verdict | None]:
+    def run(self, chunks: list[Chunk], *, steady: bool = False) -> list[Verdict | None]:
         """See `Engine.run`. Verifications are replayed where captured, everything else is not."""
         if self._graphs is None:
             return self._run_eagerly(chunks)
@@ -91,7 +92,14 @@ class TorchEngine:
         if launched.result is None:
             verdicts = self._choose_eagerly(launched, verifying)
         if len(verifying) == len(chunks):
-            return verdicts or [*launched.verdicts(len(chunks))]
+            if launched.result is not None:
+                chosen = launched.verdicts(len(chunks))
+                if steady:
+                    limit = self._loaded.max_model_len
+                    following = expect(chunks, chosen, self._cache_shape, limit)
+                    self._graphs.begin_next(following, launched)
+                verdicts = [*chosen]
+            return verdicts
         # The host prepares the prefill while the device verifies.
         others = iter(self._run_eagerly([chunk for chunk in chunks if not _is_verification(chunk)]))
         verified = iter(verdicts or launched.verdicts(len(verifying)))
