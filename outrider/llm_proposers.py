@@ -1,0 +1,177 @@
+"""The model-free proposers, called in this process: a verifier's source of drafts without a stream.
+
+Knows the scheduler's view of a sequence and the proposers' interface; knows no transport and no
+deadline. Offline they run here and not as child processes: a draft costs tens of microseconds, less
+than a message about it, nothing is left behind when a notebook is closed, and since no answer can
+come late, equal calls give equal drafts, so that every rejection rule is reproducible with a seed.
+A method that fails costs its drafts, never a request.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from outrider.config import SpeculativeConfig
+from outrider.serve_plan import proposer_names
+from proposer_service.proposers.base import NO_DRAFT, Draft, Proposer
+from proposer_service.proposers.ngram import NgramProposer
+from proposer_service.proposers.suffix import SuffixProposer
+from proposer_service.proposers.suffix_options import SuffixOptions
+from verifier_service.messages import DraftBlock, SequenceView
+from verifier_service.proposer_state import LinkState, ProposerState
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LocalProposer:
+    """One method under the name that metrics and requests know it by.
+
+    `told` has how many ids of each open sequence it knows.
+    """
+
+    name: str
+    method: str
+    proposer: Proposer
+    max_draft_tokens: int
+    told: dict[int, int] = field(default_factory=dict)
+    draft_blocks: int = 0
+    faults: int = 0
+
+    def draft(self, view: SequenceView) -> DraftBlock | None:
+        """Learn what is new of a sequence; the drafts that are wanted, if there are any."""
+        begun = time.perf_counter_ns()
+        try:
+            draft = self._draft(view)
+        except Exception:
+            self._fail(view.sequence_id)
+            return None
+        if not draft.ids:
+            return None
+        self.draft_blocks += 1
+        return DraftBlock(
+            proposer=self.name,
+            base_length=len(view.ids),
+            token_ids=draft.ids,
+            match_length=draft.match_length,
+            confidences=draft.confidences,
+            draft_ns=time.perf_counter_ns() - begun,
+        )
+
+    def close(self, sequence_id: int, finished: bool) -> None:
+        """The sequence is over; one that is unknown here is none of ours."""
+        if self.told.pop(sequence_id, None) is None:
+            return
+        try:
+            self.proposer.close(sequence_id, finished)
+        except Exception:
+            self._count_fault(sequence_id)
+
+    def settle(self) -> None:
+        """Let the method do what no draft needed."""
+        try:
+            self.proposer.settle()
+        except Exception:
+            self._count_fault(None)
+
+    def _draft(self, view: SequenceView) -> Draft:
+        sequence_id, known = view.sequence_id, self.told.get(view.sequence_id)
+        self.told[sequence_id] = len(view.ids)
+        if known is None:
+            self.proposer.open(sequence_id, view.ids[:], view.prompt_length, view.cache_salt)
+        elif known < len(view.ids):
+            self.proposer.extend(sequence_id, view.ids[known:])
+        wanted = min(view.max_draft_tokens, self.max_draft_tokens)
+        return self.proposer.propose(sequence_id, wanted) if wanted else NO_DRAFT
+
+    def _fail(self, sequence_id: int) -> None:
+        """Forget a sequence that the method cannot take; it is opened again at its next step."""
+        self._count_fault(sequence_id)
+        self.close(sequence_id, finished=False)
+
+    def _count_fault(self, sequence_id: int | None) -> None:
+        if not self.faults:
+            logger.exception(
+                "proposer %s failed on sequence %s; further failures are only counted",
+                self.name,
+                sequence_id,
+            )
+        self.faults += 1
+
+
+class LocalProposers:
+    """A `DraftSource` whose answers are there at once; used on the engine's thread but `states`.
+
+    A proposer follows a sequence from the first step in which it is asked.
+    """
+
+    def __init__(self, proposers: Sequence[LocalProposer]) -> None:
+        self._proposers = tuple(proposers)
+        self._blocks: dict[int, list[DraftBlock]] = {}
+
+    @classmethod
+    def of(cls, configs: tuple[SpeculativeConfig, ...]) -> LocalProposers:
+        """One proposer for each config, named as `outrider serve` names them."""
+        names = proposer_names(configs)
+        return cls(
+            [
+                LocalProposer(name, config.method, _make(config), config.num_speculative_tokens)
+                for name, config in zip(names, configs, strict=True)
+            ]
+        )
+
+    def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+        """Tell what became true and draft. `closed`: (id, finished)."""
+        for proposer in self._proposers:
+            for sequence_id, finished in closed:
+                proposer.close(sequence_id, finished)
+            # What the last step brought, before anybody reads it.
+            proposer.settle()
+        self._blocks = {}
+        for view in views:
+            blocks = [
+                block
+                for proposer in self._proposers
+                if view.only in ("", proposer.name) and (block := proposer.draft(view)) is not None
+            ]
+            if blocks:
+                self._blocks[view.sequence_id] = blocks
+
+    def collect(self) -> dict[int, list[DraftBlock]]:
+        """The drafts that the last `send` made, by sequence, in the order of the configs."""
+        blocks, self._blocks = self._blocks, {}
+        return blocks
+
+    def states(self) -> list[ProposerState]:
+        """Each proposer at this moment."""
+        return [
+            ProposerState(
+                name=proposer.name,
+                method=proposer.method,
+                address="",
+                state=LinkState.CONNECTED,
+                draft_blocks=proposer.draft_blocks,
+                faults=proposer.faults,
+            )
+            for proposer in self._proposers
+        ]
+
+    def close(self) -> None:
+        """There is nothing to end: no stream, no thread."""
+        return
+
+
+def _make(config: SpeculativeConfig) -> Proposer:
+    if config.method == "ngram":
+        return NgramProposer(config.prompt_lookup_min, config.prompt_lookup_max)
+    return SuffixProposer(
+        SuffixOptions(
+            max_tree_depth=config.suffix_decoding_max_tree_depth,
+            max_cached_requests=config.suffix_decoding_max_cached_requests,
+            max_spec_factor=config.suffix_decoding_max_spec_factor,
+            min_token_prob=config.suffix_decoding_min_token_prob,
+        )
+    )
