@@ -9,7 +9,17 @@ import sys
 
 import typer
 
-from outrider.commands import advise, gateway, info, models, proposer, serve, verifier, version
+from outrider.commands import (
+    advise,
+    bench,
+    gateway,
+    info,
+    models,
+    proposer,
+    serve,
+    verifier,
+    version,
+)
 from outrider.errors import CommandError
 
 app = typer.Typer(
@@ -27,6 +37,7 @@ app.command("gateway")(gateway.gateway)
 app.command("info")(info.info)
 app.command("advise")(advise.advise)
 app.command("version")(version.version)
+app.add_typer(bench.app, name="bench")
 app.add_typer(models.app, name="models")
 
 

@@ -1,0 +1,1 @@
+"""Measures a running OpenAI-compatible server, speculation against its own baseline."""
