@@ -64,6 +64,7 @@ protos: $(VENV)/.installed-dev
 # Pages that are made of code.
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m gateway.field_page docs/request-fields.md
+	$(BIN)/python -m outrider.configuration_page docs/configuration.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeGuard
 
@@ -103,14 +103,19 @@ class SpeculativeConfig(BaseModel):
             if not set(METHODS) <= set(KEYS[key].methods)
         }
 
-    def __repr__(self) -> str:
+    def describe(self, without: Collection[str] = ()) -> str:
         """The keys that have a meaning for the method, as the startup log shows them."""
         shown = (
             f"{key}={value!r}"
             for key, row in KEYS.items()
-            if self.method in row.methods and (value := getattr(self, key, None)) is not None
+            if self.method in row.methods
+            and key not in without
+            and (value := getattr(self, key, None)) is not None
         )
         return f"SpeculativeConfig({', '.join(shown)})"
+
+    def __repr__(self) -> str:
+        return self.describe()
 
     __str__ = __repr__
 

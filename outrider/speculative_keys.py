@@ -38,7 +38,13 @@ class Key:
 
 
 _ROWS = (
-    Key("method", "name", "how drafts are made; found by `model` where it is left out", METHODS),
+    Key(
+        "method",
+        "name",
+        "how drafts are made",
+        METHODS,
+        default="what `model` means, else required",
+    ),
     Key(
         "num_speculative_tokens",
         "integer",

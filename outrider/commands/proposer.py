@@ -96,7 +96,8 @@ def proposer(
         if len(configs) != 1:
             raise InputError("--speculative-config: one process is one proposer; give one object")
         (config,) = configs
-        _log.info("%s", config)
+        if runtime_dir is None:  # Else `serve` has said it.
+            _log.info("%s", config.describe(without=SHARED_KEYS))
         for key in sorted(config.model_fields_set.intersection(SHARED_KEYS)):
             _log.info("%s is the verifier's to heed; a proposer does nothing with it", key)
         run(

@@ -147,8 +147,9 @@ def verifier(
         store = open_store(cache_dir)
         target = resolve_model(model, store, lambda name: pull_with_progress(store, name))
         refuse_speculators_checkpoint(target.folder)
-        for where, entry in zip(proposers, speculation.proposers, strict=False):
-            _log.info("%s for the proposer at %s", entry, where)
+        if runtime_dir is None:  # Else `serve` has said it.
+            for where, entry in zip(proposers, speculation.proposers, strict=False):
+                _log.info("%s is what the proposer at %s must be", entry, where)
 
         from verifier_service.messages import RejectionRule
         from verifier_service.proposer_expectation import ExpectedProposer
