@@ -59,6 +59,16 @@ def finish_reason(where: str, field: str, value: object) -> str:
     return str(value)
 
 
+def cached_tokens(where: str, field: str, value: Mapping[str, object]) -> int:
+    """How much of a prompt came from the cache; 0 where nothing is said. Raises BadLineError."""
+    count = value.get(field)
+    if count is None:
+        return 0
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise BadLineError(f"{where}: {field}: {shown(count)}: must be a number of tokens")
+    return count
+
+
 def max_tokens(where: str, value: Mapping[str, object]) -> int | None:
     """A request's limit by either of its names. Raises BadLineError."""
     for field in ("max_completion_tokens", "max_tokens"):

@@ -56,14 +56,15 @@ class Tally:
 class Cursor:
     """How far one K has decoded one request; `position` is its number of output tokens.
 
-    The first output token comes from prefill, which carries no drafts.
+    The first output token comes from prefill, which carries no drafts, unless nothing of the
+    prompt but its last id was left to compute.
     """
 
     __slots__ = ("_limit", "_output", "position", "tally")
 
     def __init__(self, request: TrafficRequest, tally: Tally) -> None:
         self.tally = tally
-        self.position = 1
+        self.position = 0 if request.cached or len(request.prompt_ids) == 1 else 1
         self._output = request.output_ids
         self._limit = request.max_tokens
 

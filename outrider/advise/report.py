@@ -5,7 +5,7 @@ Knows the outcome's parts; computes nothing that they do not say.
 
 from __future__ import annotations
 
-import math
+import json
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +16,7 @@ from outrider.advise.advice import Choice
 from outrider.advise.costs import ASSUMED_ROW_COST
 from outrider.advise.methods import Replayed
 from outrider.advise.run import Outcome
-from outrider.advise.speedup import break_even_row_cost
+from outrider.config import SpeculativeConfig
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
@@ -49,11 +49,17 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def speculative_config(choice: Choice) -> dict[str, object]:
-    """What `--speculative-config` takes for this choice."""
+    """What `--speculative-config` takes for this choice; suffix keys at defaults are left out."""
+    fields = SpeculativeConfig.model_fields
     return {
         "method": choice.replayed.method,
         "num_speculative_tokens": choice.tally.k,
-        **choice.replayed.config,
+        **{
+            key: value
+            for key, value in choice.replayed.config.items()
+            # One bound of an n-gram window alone would mean that the other equals it.
+            if key.startswith("prompt_lookup") or fields[key].default != value
+        },
     }
 
 
@@ -73,18 +79,18 @@ def show(outcome: Outcome, console: Console) -> None:
     for hint in outcome.advice.hints:
         console.print(hint, highlight=False)
     if outcome.advice.worth_it and not best.replayed.address:
-        console.print(f"--speculative-config {_shell(speculative_config(best))}", highlight=False)
+        config = json.dumps(speculative_config(best))
+        console.print(f"--speculative-config '{config}'", highlight=False, soft_wrap=True)
 
 
 def _summary(outcome: Outcome) -> Table:
     table = Table(title="What each would accept", title_justify="left")
-    table.add_column("method")
-    for name in ("K", "acceptance length", "accepted", "steps with a draft", "tokens a step"):
+    table.add_column("method", no_wrap=True)
+    for name in ("K", "acceptance\nlength", "accepted", "steps with\na draft", "tokens\na step"):
         table.add_column(name, justify="right")
     sequences = list(outcome.advice.best)
     for n in sequences:
-        table.add_column(f"× with {n}", justify="right")
-    table.add_column("pays below", justify="right")
+        table.add_column(f"speed\n× {n}", justify="right")
     last = None
     for choice in outcome.choices:
         tally, replayed = choice.tally, choice.replayed
@@ -98,7 +104,6 @@ def _summary(outcome: Outcome) -> Table:
             f"{tally.draft_share:.0%}",
             f"{tally.tokens_per_round:.2f}",
             *(_speedup(outcome, choice, n) for n in sequences),
-            _share(break_even_row_cost(tally)),
         )
         last = replayed
     return table
@@ -107,7 +112,7 @@ def _summary(outcome: Outcome) -> Table:
 def _speedup(outcome: Outcome, choice: Choice, sequences: int) -> str:
     best = choice is outcome.advice.best[sequences]
     text = f"{choice.speedups[sequences]:.2f}"
-    return f"[bold]{text} *[/bold]" if best else text
+    return f"[bold]* {text}[/bold]" if best else text
 
 
 def _positions(choice: Choice) -> Table:
@@ -142,16 +147,6 @@ def _cost_line(outcome: Outcome) -> str:
     return f"Cost of verifying, {source}, ms by rows: {known}{beyond}{wait}."
 
 
-def _share(value: float) -> str:
-    return "-" if math.isinf(value) else f"{value:.1%}"
-
-
-def _shell(config: dict[str, object]) -> str:
-    import json
-
-    return f"'{json.dumps(config)}'"
-
-
 def _reference(choice: Choice, sequences: int) -> dict[str, object]:
     return {
         "name": choice.replayed.name,
@@ -174,7 +169,6 @@ def _method(outcome: Outcome, replayed: Replayed) -> dict[str, Any]:
 
 def _result(choice: Choice) -> dict[str, Any]:
     tally = choice.tally
-    pays_below = break_even_row_cost(tally)
     return {
         "num_speculative_tokens": tally.k,
         "speculative_decoding": speculative_decoding_metrics(tally.acceptance.to_proto()),
@@ -186,6 +180,5 @@ def _result(choice: Choice) -> dict[str, Any]:
         "steps_by_drafted": tally.by_drafted,
         "share_of_steps_with_draft": tally.draft_share,
         "tokens_per_step": tally.tokens_per_round,
-        "pays_below_row_cost": None if math.isinf(pays_below) else pays_below,
         "speedup": {str(n): round(value, 4) for n, value in choice.speedups.items()},
     }

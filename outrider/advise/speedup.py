@@ -50,14 +50,3 @@ def speedup(tally: Tally, cost: StepCost, sequences: int, draft_wait_ms: float =
     expected = float((chances[possible] * costs[sequences + possible]).sum())
     plain = float(costs[sequences])
     return tally.tokens_per_round * plain / (expected + draft_wait_ms)
-
-
-def break_even_row_cost(tally: Tally) -> float:
-    """The cost of one more row, in parts of a step of one row, at which drafts stop paying.
-
-    For one sequence; infinite where nothing was drafted.
-    """
-    drafted = tally.acceptance.num_draft_tokens
-    if not drafted:
-        return float("inf")
-    return (tally.tokens_per_round - 1.0) * tally.rounds / drafted

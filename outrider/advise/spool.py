@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import BinaryIO
 
-# Ids of prompt and output, bytes of the salt, max_tokens (0: unlimited), whether it finished.
-_HEADER = struct.Struct("<IIIIB")
+# Ids of prompt and output, bytes of the salt, max_tokens (0: unlimited), whether it finished, and
+# whether its prompt was cached.
+_HEADER = struct.Struct("<IIII??")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,9 @@ class TrafficRequest:
     """One request and its recorded answer, as token ids.
 
     `max_tokens` None: nothing is known of a limit. Requests of one `salt` may become each other's
-    drafts. Not `finished`: the client left, so the output shapes no later drafts.
+    drafts. Not `finished`: the client left, so the output shapes no later drafts. `cached`: all of
+    the prompt but its last id was in the verifier's cache (or is nothing), so that already the
+    first token came from a round that drafts may be part of.
     """
 
     prompt_ids: Sequence[int]
@@ -30,6 +33,7 @@ class TrafficRequest:
     max_tokens: int | None = None
     salt: str = ""
     finished: bool = True
+    cached: bool = False
 
 
 class Spool:
@@ -66,6 +70,7 @@ class Spool:
                 len(salt),
                 request.max_tokens or 0,
                 request.finished,
+                request.cached,
             )
         )
         self._file.write(array("i", request.prompt_ids).tobytes())
@@ -79,13 +84,15 @@ class Spool:
         """All requests; one pass at a time, and nothing is added meanwhile."""
         self._file.seek(0)
         for _ in range(self._count):
-            prompt, output, salt, limit, finished = _HEADER.unpack(self._file.read(_HEADER.size))
+            fields = _HEADER.unpack(self._file.read(_HEADER.size))
+            prompt, output, salt, limit, finished, cached = fields
             yield TrafficRequest(
                 prompt_ids=self._ids(prompt),
                 output_ids=self._ids(output),
                 max_tokens=limit or None,
                 salt=self._file.read(salt).decode("utf-8", "surrogatepass"),
-                finished=bool(finished),
+                finished=finished,
+                cached=cached,
             )
 
     def _ids(self, count: int) -> list[int]:

@@ -65,6 +65,7 @@ class Tokenizing:
             max_tokens=limit or None,
             salt=recorded.salt,
             finished=recorded.finish_reason != "abort",
+            cached=0 < len(prompt_ids) - 1 <= recorded.cached_prompt_tokens,
         )
 
     def _prompt(self, recorded: Recorded) -> Sequence[int]:

@@ -15,6 +15,7 @@ from typing import Any
 from outrider.advise.fields import (
     BadLineError,
     Ids,
+    cached_tokens,
     finish_reason,
     max_tokens,
     salt_of,
@@ -48,7 +49,8 @@ class Recorded:
     """One request of the file; `where` names its place for messages.
 
     `output` None: nothing is recorded, it has to be generated. `finish_reason` is empty where it
-    is not known; `stop_string` says that a stop string, not an end-of-sequence id, ended it.
+    is not known; `stop_string` says that a stop string, not an end-of-sequence id, ended it;
+    `cached_prompt_tokens` that so many came from the verifier's prefix cache.
     """
 
     where: str
@@ -59,6 +61,7 @@ class Recorded:
     max_tokens: int | None = None
     salt: str = ""
     sampling: Mapping[str, Any] | None = None
+    cached_prompt_tokens: int = 0
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -109,6 +112,7 @@ def parse_line(number: int, line: bytes) -> list[Recorded]:
         max_tokens=max_tokens(where, value),
         salt=salt_of(where, value),
         sampling={key: value[key] for key in SAMPLING_FIELDS if value.get(key) is not None},
+        cached_prompt_tokens=cached_tokens(where, "cached_prompt_tokens", value),
     )
     response = value.get("response")
     return [recorded] if response is None else with_response(recorded, response)
@@ -132,6 +136,9 @@ def with_response(recorded: Recorded, response: object) -> list[Recorded]:
             "object with choices"
         )
     prompt_ids = response.get("prompt_token_ids")
+    usage = response.get("usage")
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    cached = cached_tokens(where, "cached_tokens", details if isinstance(details, dict) else {})
     result = []
     for index, choice in enumerate(choices):
         field = f"response.choices[{index}]"
@@ -150,6 +157,7 @@ def with_response(recorded: Recorded, response: object) -> list[Recorded]:
                 output=_choice_output(where, field, choice),
                 finish_reason=finish or recorded.finish_reason,
                 stop_string=isinstance(choice.get("stop_reason"), str),
+                cached_prompt_tokens=cached or recorded.cached_prompt_tokens,
             )
         )
     return result
