@@ -47,8 +47,10 @@ class CostCurve:
         "_clock",
         "_context",
         "_cross",
+        "_dense",
         "_drift",
         "_drift_seen",
+        "_first",
         "_knots",
         "_means",
         "_prior",
@@ -69,6 +71,9 @@ class CostCurve:
     ) -> None:
         self._knots = knots
         self._seconds = seconds
+        # The first knot, and how many knots from it on are 1 apart.
+        self._first = int(knots[0])
+        self._dense = _consecutive(knots)
         self._context = context
         self._clock = 0
         self._surprises = (0.0, 0.0)
@@ -119,20 +124,20 @@ class CostCurve:
 
         `context` is the sum of the sequences' context lengths.
         """
-        return float(self.curve(query_tokens, 1, sequences, context)[0])
+        return self._at(query_tokens, sequences, context)
 
     def curve(self, first: int, count: int, sequences: int = 1, context: int = 0) -> Floats:
         """Expected seconds for `first`, `first` + 1, ... rows: [count], never falling."""
-        rows = np.arange(first, first + count, dtype=np.float64)
-        result: Floats = np.interp(rows, self._knots, self._seconds)
-        last = float(self._knots[-1])
-        if first + count - 1 > last:
-            result += self._tail_slope() * np.maximum(rows - last, 0.0)
+        result = self._measured(first, count)
         per_context, per_row = self._slopes
         if per_context or per_row:
             floor = _ATTENTION_LEAVES * result
-            result += (context - self._context) * (per_context + per_row / max(sequences, 1) * rows)
-            result = np.maximum.accumulate(np.maximum(result, floor))
+            beyond = context - self._context
+            slope = beyond * per_row / max(sequences, 1)
+            result += beyond * per_context + slope * np.arange(first, first + count)
+            if beyond < 0.0:
+                np.maximum(result, floor, out=result)
+                np.maximum.accumulate(result, out=result)
         return result
 
     def observe(self, query_tokens: int, sequences: int, context: int, seconds: float) -> None:
@@ -153,16 +158,14 @@ class CostCurve:
         if abs(surprise) < _CLIP:
             self._seen[nearest] = self._clock
             self._drift_seen[nearest] = self._drift
-        change = np.full(len(self._knots), 1.0 + base * _COUPLING * surprise)
-        change[left] = 1.0 + rate * surprise * (1.0 - share)
-        if share:
-            change[left + 1] = 1.0 + rate * surprise * share
         values = self._seconds
-        values *= change
-        # The freshest measurement stands; older ones that contradict its order give way.
+        lower = values[left] * (1.0 + rate * surprise * (1.0 - share))
         right = left + 1 if share else left
-        if share:
-            values[right] = max(values[left], values[right])
+        upper = values[right] * (1.0 + rate * surprise * share) if share else lower
+        values *= 1.0 + base * _COUPLING * surprise
+        # The freshest measurement stands; older ones that contradict its order give way.
+        values[left] = lower
+        values[right] = max(lower, upper)
         np.minimum(values[:left], values[left], out=values[:left])
         np.maximum(values[right:], values[right], out=values[right:])
 
@@ -180,11 +183,39 @@ class CostCurve:
         counts = [2**i for i in range(last.bit_length()) if 2**i < last]
         return {n: round(self._milliseconds(n), 4) for n in [*counts, last]}
 
+    def _measured(self, first: int, count: int) -> Floats:
+        """The curve alone, at the context at which it stands: [count], the caller's own."""
+        start = first - self._first
+        if 0 <= start and start + count <= self._dense:
+            # Every count has its knot here.
+            return self._seconds[start : start + count].copy()
+        rows = np.arange(first, first + count, dtype=np.float64)
+        result: Floats = np.interp(rows, self._knots, self._seconds)
+        last = float(self._knots[-1])
+        if first + count - 1 > last:
+            result += self._tail_slope() * np.maximum(rows - last, 0.0)
+        return result
+
+    def _at(self, query_tokens: int, sequences: int, context: int) -> float:
+        """`seconds` without the guards of a curve: for one count alone."""
+        start = query_tokens - self._first
+        if 0 <= start < self._dense:
+            result = float(self._seconds[start])
+        else:
+            result = float(self._measured(query_tokens, 1)[0])
+        per_context, per_row = self._slopes
+        moved = (context - self._context) * (
+            per_context + per_row / max(sequences, 1) * query_tokens
+        )
+        return max(result + moved, _ATTENTION_LEAVES * result)
+
     def _milliseconds(self, query_tokens: int) -> float:
         return float(np.interp(query_tokens, self._knots, self._seconds)) * 1e3
 
     def _locate(self, query_tokens: int) -> tuple[int, float]:
         """The knot at or below so many rows, and how far towards the next they are (0 to 1)."""
+        if 0 <= query_tokens - self._first < self._dense:
+            return query_tokens - self._first, 0.0
         left = bisect_right(self._knots, query_tokens) - 1
         if left < 0:
             return 0, 0.0
@@ -215,6 +246,8 @@ class CostCurve:
         if query_tokens < last * _RATIO or query_tokens <= last:
             return
         beyond = float(self._seconds[-1]) + self._tail_slope() * (query_tokens - last)
+        if self._dense == len(self._knots) and query_tokens == last + 1.0:
+            self._dense += 1
         self._knots = np.append(self._knots, float(query_tokens))
         self._seconds = np.append(self._seconds, beyond)
         self._seen.append(self._clock - _UNSEEN_AGE)
@@ -244,6 +277,8 @@ class CostCurve:
         # counts: the order of theirs says something only at the same context.
         step = 0.1 * (context - self._context)
         self._context += step
+        if self._slopes == (0.0, 0.0):
+            return
         moved_curve = step * (self._slopes[0] + self._slopes[1] * self._knots / sequences)
         self._seconds = np.maximum.accumulate(
             np.maximum(self._seconds + moved_curve, _ATTENTION_LEAVES * self._seconds)
@@ -257,6 +292,12 @@ def _counts(profiled: Sequence[int]) -> list[int]:
     while counts[-1] < last:
         counts.append(min(math.ceil(counts[-1] * _RATIO), last))
     return counts
+
+
+def _consecutive(knots: Floats) -> int:
+    """How many knots from the first on are 1 apart."""
+    apart = np.flatnonzero(np.diff(knots) != 1.0)
+    return int(apart[0]) + 1 if len(apart) else len(knots)
 
 
 def _nonnegative_fit(

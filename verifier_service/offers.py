@@ -44,20 +44,23 @@ def gather(
     lengths: list[int] = []
     ids: list[int] = []
     keys: list[Key] = []
+    several = False
     for index, candidate in enumerate(candidates):
         if candidate.opted_out or not candidate.blocks:
             continue
         most = candidate.limit if candidate.limit < ceiling else ceiling
+        own = 0
         for block in candidate.blocks:
             offered = len(block.token_ids)
             length = offered if offered < most else most
             if length > 0:
+                own += 1
                 owners.append(index)
                 blocks.append(block)
                 lengths.append(length)
                 ids.append(candidate.sequence_id)
                 keys.append((block.proposer, candidate.greedy))
-    several = len(set(owners)) < len(owners)
+        several |= own > 1
     chances = estimates.survivals(blocks, lengths, ids, keys, optimistic=several)
     if not several:
         return Offers(owners, blocks, lengths, chances.mean)

@@ -38,11 +38,6 @@ class _Offset:
     value: float = 0.0
     information: float = 0.0
 
-    def learn(self, chance: float, outcome: float, prior: float, pull: float) -> None:
-        self.information += chance * (1.0 - chance)
-        change = (outcome - chance - pull * self.value) / (prior + self.information)
-        self.value = min(max(self.value + change, -_LIMIT), _LIMIT)
-
 
 class Offsets:
     """Offsets of all proposers and live sequences."""
@@ -90,10 +85,10 @@ class Offsets:
             for i, key in zip(sequence_ids, keys, strict=True)
         ]
 
-    def learn(self, sequence_id: int, key: Key, predicted: Sequence[float], right: int) -> None:
-        """Take in a round: log-odds `predicted` by the averages for each draft that was reached,
-        the first `right` of which were accepted."""
-        self._trials += len(predicted)
+    def learn(self, sequence_id: int, key: Key, odds: Sequence[float], right: int) -> None:
+        """Take in a round: acceptance odds by the averages for each draft that was reached, the
+        first `right` of which were accepted."""
+        self._trials += len(odds)
         common = self._common.get(key)
         if common is None:
             common = self._common[key] = _Offset()
@@ -104,16 +99,23 @@ class Offsets:
             own = mine[key]
         prior = self._prior
         pull = prior * (1.0 - _KEEP)
-        for position, base in enumerate(predicted):
-            chance = 1.0 / (1.0 + math.exp(-base - common.value - own.value))
-            outcome = 1.0 if position < right else 0.0
-            own.information *= _KEEP
-            own.learn(chance, outcome, prior, pull)
-            common.learn(chance, outcome, _COMMON_PRECISION, 0.0)
+        lately, seen = common.value, common.information
+        value, information = own.value, own.information
+        for position, base in enumerate(odds):
+            chance = 1.0 / (1.0 + math.exp(-lately - value) / base)
+            surprise = (1.0 if position < right else 0.0) - chance
+            known = chance * (1.0 - chance)
+            information = information * _KEEP + known
+            value += (surprise - pull * value) / (prior + information)
+            value = min(max(value, -_LIMIT), _LIMIT)
+            seen += known
+            lately += surprise / (_COMMON_PRECISION + seen)
+            lately = min(max(lately, -_LIMIT), _LIMIT)
+        own.value, own.information = value, information
         # The averages follow, so the common part may give back what they have taken over.
-        common.value *= _COMMON_VALUE_KEEP
-        by_chance = own.information / (prior + own.information) ** 2
-        self._spread += _SPREAD_RATE * (own.value * own.value - by_chance - self._spread)
+        common.value, common.information = lately * _COMMON_VALUE_KEEP, seen
+        by_chance = information / (prior + information) ** 2
+        self._spread += _SPREAD_RATE * (value * value - by_chance - self._spread)
         if len(mine) > 1:
             for name, other in mine.items():
                 if name != key:

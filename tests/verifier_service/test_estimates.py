@@ -89,8 +89,10 @@ def test_positions_are_told_apart() -> None:
 def test_longer_matches_are_told_from_short_ones() -> None:
     estimates = AcceptanceEstimates(K)
     for seed in range(40):
-        rounds(estimates, block(match_length=2), 0.1, 2, seed=seed)
-        rounds(estimates, block(match_length=12), 0.9, 2, seed=seed)
+        for match_length, acceptance in ((2, 0.1), (12, 0.9)):
+            drafts = block(match_length=match_length)
+            survival(estimates, drafts)
+            rounds(estimates, drafts, acceptance, 2, seed=seed)
     short = survival(estimates, block(match_length=2), 50)[0]
     long = survival(estimates, block(match_length=12), 50)[0]
     assert short < 0.35
