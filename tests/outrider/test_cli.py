@@ -227,6 +227,7 @@ def test_info_of_another_service(outrider: Run, serve: Callable[[object], str]) 
         "outrider.cli",
         "outrider.cli, gateway.server, gateway.settings",
         "outrider.cli, proposer_service.server, proposer_service.settings",
+        "outrider.cli, outrider.serve_options, outrider.serve_plan, outrider.verifier_speculation",
     ],
 )
 def test_light_services_import_no_torch(imports: str) -> None:
