@@ -44,6 +44,8 @@ class ServeOptions(BaseModel):
     threads: PositiveInt | None = None
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    quantization: Literal["none", "int8", "fp8"] = "none"
+    batch_invariant: bool = False
     served_model_name: Annotated[str, Field(min_length=1)] | None = None
     draft_deadline_ms: Annotated[float, Field(ge=0, le=60_000)] = 10.0
     per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = "summary"

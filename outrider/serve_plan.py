@@ -108,6 +108,10 @@ def _verifier(
         command.append(f"--threads={options.threads}")
     if not options.enable_prefix_caching:
         command.append("--no-enable-prefix-caching")
+    if options.quantization != "none":
+        command.append(f"--quantization={options.quantization}")
+    if options.batch_invariant:
+        command.append("--batch-invariant")
     if options.enforce_eager:
         command.append("--enforce-eager")
     if options.no_compile:

@@ -101,6 +101,14 @@ def serve(
         str | None, typer.Option(help="auto, float32 or bfloat16.  [default: auto]")
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.  [default: auto]")] = None,
+    quantization: Annotated[
+        str | None,
+        typer.Option(help="Of the target's weights: none, int8 or fp8.  [default: none]"),
+    ] = None,
+    batch_invariant: Annotated[
+        bool,
+        typer.Option("--batch-invariant", help="Outputs that do not depend on other requests."),
+    ] = False,
     served_model_name: Annotated[
         str | None, typer.Option(help="Name clients use.  [default: MODEL]")
     ] = None,
@@ -160,6 +168,8 @@ def serve(
         "threads": threads,
         "dtype": dtype,
         "device": device,
+        "quantization": quantization,
+        "batch_invariant": batch_invariant or None,
         "served_model_name": served_model_name,
         "draft_deadline_ms": draft_deadline_ms,
         "per_request_spec_decode_metrics": per_request_spec_decode_metrics,
