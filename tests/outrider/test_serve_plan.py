@@ -147,3 +147,35 @@ def test_options_reach_their_process() -> None:
 )
 def test_the_url_is_one_a_client_can_use(host: str, url: str) -> None:
     assert public_url(ServeOptions(host=host)) == url
+
+
+def test_every_option_is_one_that_the_subcommand_has() -> None:
+    import typer.main
+
+    from outrider.cli import app
+
+    services = plan(
+        no_speculation=False,
+        max_model_len=128,
+        threads=2,
+        kv_cache_memory_bytes=1000,
+        quantization="int8",
+        batch_invariant=True,
+        enforce_eager=True,
+        no_compile=True,
+        enable_prefix_caching=False,
+        trust_request_chat_template=True,
+        enable_force_include_usage=True,
+    )
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for service in services.values():
+        # python -m outrider.cli NAME OPTION ...
+        name, *words = service.command[3:]
+        known = {
+            option
+            for parameter in commands[name].params
+            for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        given = {word.split("=")[0] for word in words if word.startswith("--") and word != "--"}
+        assert given
+        assert given - known == set()
