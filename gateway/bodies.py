@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
+from gateway.prediction import check_prediction
 from gateway.prompts import Prompt, check_messages, check_prompts, check_stop
 from gateway.sampling_fields import SamplingFields
 from gateway.structured import StructuredFields
@@ -114,6 +115,8 @@ class GenerationBody(_Body, SamplingFields, StructuredFields):
         None, min_length=1, max_length=1024, description="a string of 1 to 1024 characters"
     )
     speculative_decoding: SpeculativeDecoding | None = Field(None, description="an object")
+    # The predicted text; OpenAI's object is read by the check.
+    prediction: Annotated[str | None, PlainValidator(check_prediction)] = None
 
     @property
     def choices_per_prompt(self) -> int:

@@ -156,6 +156,8 @@ def _request(
     )
     add_sampling_fields(request.sampling, body)
     add_structured(request, body)
+    if body.prediction is not None:
+        request.prediction.text = body.prediction
     speculative = body.speculative_decoding
     if speculative is not None:
         request.speculation.CopyFrom(

@@ -138,7 +138,10 @@ REQUEST: Final = {
     "cache_salt": "only requests of the same salt share cached prefixes and drafts",
     "speculative_decoding": "Outrider's own: `enabled`, `num_speculative_tokens`, `proposer`; "
     "changes speed, never the answer's law",
-    "prediction": "drafts from a predicted text",
+    "prediction": '`{"type": "content", "content": …}`, a string or text parts: what much of the '
+    "answer will be. Drafts for this request that change its speed alone "
+    "([metrics.md](metrics.md)); also with `tools`, `n`, `logprobs` and penalties, which OpenAI "
+    "refuses",
     "user": "changes nothing",
     "session_id": "changes nothing; routing follows load",
     "metadata": "changes nothing; nothing is stored",

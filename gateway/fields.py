@@ -63,7 +63,6 @@ CHAT_UNSUPPORTED: Final[Mapping[str, tuple[Any, ...]]] = {
     "return_assistant_tokens_mask": _OFF,
     "modalities": (None, ["text"]),
     "audio": (None,),
-    "prediction": (None,),
     "web_search_options": (None,),
     "verbosity": (None, "medium"),
 }

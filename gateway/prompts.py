@@ -24,16 +24,16 @@ def check_prompts(value: Any) -> list[Prompt]:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list):
-        raise _wrong(value, "a string, a list of token ids, or a list of strings or of such lists")
+        raise wrong(value, "a string, a list of token ids, or a list of strings or of such lists")
     if not value:
-        raise _wrong(value, "at least one prompt or token id")
+        raise wrong(value, "at least one prompt or token id")
     if all(type(item) is int for item in value):
         return [_token_ids(value, "")]
     if all(isinstance(item, str) for item in value):
         return list(value)
     if all(isinstance(item, list) for item in value):
         return [_token_ids(item, f"[{index}]") for index, item in enumerate(value)]
-    raise _wrong(value, "a list of one kind: token ids, strings, or lists of token ids")
+    raise wrong(value, "a list of one kind: token ids, strings, or lists of token ids")
 
 
 def check_stop(value: Any) -> list[str]:
@@ -42,30 +42,30 @@ def check_stop(value: Any) -> list[str]:
         return []
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(item, str) for item in stops):
-        raise _wrong(value, "a string or a list of strings")
+        raise wrong(value, "a string or a list of strings")
     if "" in stops:
-        raise _wrong(value, "strings of at least one character")
+        raise wrong(value, "strings of at least one character")
     return stops
 
 
 def check_messages(value: Any) -> list[dict[str, Any]]:
     """OpenAI chat messages with text content; lists of text parts are joined by newlines."""
     if not isinstance(value, list):
-        raise _wrong(value, "a list of messages")
+        raise wrong(value, "a list of messages")
     if not value:
-        raise _wrong(value, "at least one message")
+        raise wrong(value, "at least one message")
     return [_message(item, f"[{index}]") for index, item in enumerate(value)]
 
 
 def _message(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _wrong(value, "an object with role and content", place)
+        raise wrong(value, "an object with role and content", place)
     role = value.get("role")
     if not isinstance(role, str) or not role:
-        raise _wrong(role, "a string such as 'system', 'user' or 'assistant'", f"{place}.role")
+        raise wrong(role, "a string such as 'system', 'user' or 'assistant'", f"{place}.role")
     content = value.get("content")
     if content is None and role != "assistant":
-        raise _wrong(content, "a string or a list of text parts", f"{place}.content")
+        raise wrong(content, "a string or a list of text parts", f"{place}.content")
     if content is None and value.get("tool_calls"):
         # Some templates tell calls from answers by it.
         return {**value, "content": None}
@@ -78,7 +78,7 @@ def _content(value: Any, place: str) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise _wrong(value, "a string or a list of text parts", place)
+        raise wrong(value, "a string or a list of text parts", place)
     texts: list[str] = []
     for index, part in enumerate(value):
         at = f"{place}[{index}]"
@@ -86,27 +86,27 @@ def _content(value: Any, place: str) -> str:
             texts.append(part)
             continue
         if not isinstance(part, dict):
-            raise _wrong(part, "an object such as {'type': 'text', 'text': '...'}", at)
+            raise wrong(part, "an object such as {'type': 'text', 'text': '...'}", at)
         if part.get("type") not in ("text", "input_text", None):
-            raise _wrong(part.get("type"), "'text', the only kind supported yet", f"{at}.type")
+            raise wrong(part.get("type"), "'text', the only kind supported yet", f"{at}.type")
         if not isinstance(part.get("text"), str):
-            raise _wrong(part.get("text"), "a string", f"{at}.text")
+            raise wrong(part.get("text"), "a string", f"{at}.text")
         texts.append(part["text"])
     return "\n".join(texts)
 
 
 def _token_ids(value: list[Any], place: str) -> list[int]:
     if not value:
-        raise _wrong(value, "at least one token id", place)
+        raise wrong(value, "at least one token id", place)
     for index, item in enumerate(value):
         if type(item) is not int or not 0 <= item <= _MAX_TOKEN_ID:
-            raise _wrong(
+            raise wrong(
                 item, f"a token id, an integer from 0 to {_MAX_TOKEN_ID}", f"{place}[{index}]"
             )
     return value
 
 
-def _wrong(value: object, allowed: str, place: str = "") -> PydanticCustomError:
+def wrong(value: object, allowed: str, place: str = "") -> PydanticCustomError:
     """An error whose message is complete but for the field's name before it."""
     return PydanticCustomError(
         SHAPE_ERROR,

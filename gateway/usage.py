@@ -55,21 +55,38 @@ def running_usage(choice: Choice) -> dict[str, Any]:
 
 
 def metrics(choices: Sequence[Choice], level: SpecDecodeMetrics) -> dict[str, Any] | None:
-    """vLLM's `metrics` object for the sum of all choices; None at level NONE."""
+    """vLLM's `metrics` object; None at level NONE.
+
+    Several choices, of which vLLM tells nothing, are summed, and told one by one in `choices`.
+    """
     if level is SpecDecodeMetrics.NONE:
         return None
-    stats = merged_stats(c.acceptance for c in choices)
     detailed = level is SpecDecodeMetrics.DETAILED
-    return {
+    figures: dict[str, Any] = {
         **dict.fromkeys(_TIMINGS),
-        "speculative_decoding": speculative_decoding_metrics(stats, detailed=detailed),
+        "speculative_decoding": speculative_decoding_metrics(
+            merged_stats(c.acceptance for c in choices), detailed=detailed
+        ),
     }
+    if len(choices) > 1:
+        figures["choices"] = [
+            {
+                "index": c.call.index,
+                "speculative_decoding": speculative_decoding_metrics(
+                    c.acceptance, detailed=detailed
+                ),
+            }
+            for c in choices
+        ]
+    return figures
 
 
 def without_nulls(value: Any) -> Any:
     """`value` with null members of its objects left out, as vLLM streams them."""
     if isinstance(value, dict):
         return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
     return value
 
 

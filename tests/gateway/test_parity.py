@@ -49,6 +49,7 @@ BOTH: dict[str, Any] = {
     "truncate_prompt_tokens": 5,
     "truncation_side": "right",
     "speculative_decoding": {"enabled": True, "num_speculative_tokens": 1, "proposer": "n"},
+    "prediction": {"type": "content", "content": "ab"},
 }
 COMPLETION: dict[str, Any] = {**BOTH, "prompt": [[5]], "max_tokens": 5, "logprobs": 5}
 CHAT: dict[str, Any] = {
