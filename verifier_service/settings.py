@@ -27,6 +27,8 @@ class VerifierSettings:
     `prefill_stall_ms` is how much longer prefill may make a step while others decode: more only
     where decoding alone takes longer.
     `max_logprobs` is how many top log-probabilities a request may ask for, -1 for any number.
+    `quantization` rounds the target's linear layers when it is loaded: none, int8 or fp8.
+    `batch_invariant` makes a sequence's logits independent of what shares its steps.
     `adaptive` lets the controller verify fewer drafts than were offered
     (`enable_adaptive_verification`); without it every offered draft is verified.
     `enforce_eager` runs the model without torch.compile and without CUDA graphs.
@@ -62,6 +64,8 @@ class VerifierSettings:
     drain_seconds: float = 5.0
     log_stats_interval_s: float = 10.0
     trust_request_chat_template: bool = False
+    quantization: str = "none"
+    batch_invariant: bool = False
 
     @property
     def draft_ceiling(self) -> int:

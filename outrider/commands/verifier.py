@@ -71,6 +71,16 @@ def verifier(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    quantization: Annotated[
+        str, typer.Option(help="Round the linear layers' weights: none, int8 or fp8.")
+    ] = "none",
+    batch_invariant: Annotated[
+        bool,
+        typer.Option(
+            "--batch-invariant",
+            help="Make a sequence's numbers independent of what shares its steps (slower).",
+        ),
+    ] = False,
     max_model_len: Annotated[
         int | None, typer.Option(min=1, help="Longest sequence.  [default: the model's own]")
     ] = None,
@@ -140,6 +150,7 @@ def verifier(
     ).resolve(proposers)
     _require("--device", device, ("auto", "cpu", "cuda"))
     _require("--dtype", dtype, ("auto", "float32", "bfloat16"))
+    _require("--quantization", quantization, ("none", "int8", "fp8"))
     with service_process(log_level, runtime_dir, address):
         from outrider.model_folders import resolve_model
         from outrider.speculative_detection import refuse_speculators_checkpoint
@@ -174,6 +185,8 @@ def verifier(
                 rejection_rule=RejectionRule(speculation.rejection_sample_method),
                 device=device,
                 dtype=dtype,
+                quantization=quantization,
+                batch_invariant=batch_invariant,
                 max_model_len=max_model_len,
                 max_num_seqs=max_num_seqs,
                 max_num_batched_tokens=max_num_batched_tokens,

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verifier_service.engines.lean import supports as lean_supports
+from verifier_service.engines.quantized_linear import QuantizedLinear
 
 # Queries [T, heads, size] and a layer's number -> [T, heads, size].
 Attend = Callable[[Tensor, int], Tensor]
@@ -152,6 +153,8 @@ def rms(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 def join(*layers: Any) -> nn.Module:
     """One layer whose output is that of all, one behind the other."""
+    if all(isinstance(layer, QuantizedLinear) for layer in layers):
+        return QuantizedLinear.joined(layers)
     if not all(type(layer) is nn.Linear for layer in layers):
         return _Side(*layers)
     joined = nn.Linear(1, 1, bias=False)
@@ -174,7 +177,7 @@ def join(*layers: Any) -> nn.Module:
 
 
 class _Side(nn.Module):
-    """Layers of another kind than nn.Linear (quantised ones), side by side."""
+    """Layers of another kind than nn.Linear, side by side."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()

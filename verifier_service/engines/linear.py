@@ -8,6 +8,8 @@ of the memory's speed. Two packed products do better:
   exactly where their magnitude is between 2^-14 and 65,504; smaller ones lose at most 2^-25. A
   row's result does not depend on the rows beside it.
 - `float`: weights stay float32, in blocks prepared by MKL for the product.
+
+Quantised layers take the first of these for their codes, which half precision holds exactly.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
+
+from verifier_service.engines.quantized_linear import QuantizedLinear
 
 _HALF_MAX = torch.finfo(torch.float16).max
 
@@ -32,7 +36,7 @@ class PackedLinear(nn.Module):
 
     handle: Tensor
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear | QuantizedLinear) -> None:
         super().__init__()
         self.out_features = linear.out_features
         self.register_buffer("handle", torch.tensor(id(self)), persistent=False)
@@ -50,7 +54,7 @@ class PackedLinear(nn.Module):
     def product(self, rows: Tensor) -> Tensor:
         """[rows, in] -> [rows, out], float32."""
 
-    def agrees(self, linear: nn.Linear) -> bool:
+    def agrees(self, linear: nn.Linear | QuantizedLinear) -> bool:
         """Whether it computes what `linear` does, for several numbers of rows."""
         for count in (1, 3, 17):
             x = torch.linspace(-1, 1, count * linear.in_features).view(count, -1)
@@ -72,6 +76,20 @@ class HalfLinear(PackedLinear):
     def product(self, rows: Tensor) -> Tensor:
         y: Tensor = _half_product(rows, self.packed)
         return y
+
+
+class CodesLinear(PackedLinear):
+    """A quantised layer's codes in half precision (FBGEMM); outputs are scaled in float32."""
+
+    def __init__(self, layer: QuantizedLinear) -> None:
+        super().__init__(layer)
+        self.packed = torch.ops.quantized.linear_prepack_fp16(layer.weight.float(), None)
+        self.scale = layer.scale
+        self.bias = None if layer.bias is None else layer.bias.float()
+
+    def product(self, rows: Tensor) -> Tensor:
+        y: Tensor = _half_product(rows, self.packed).mul_(self.scale)
+        return y if self.bias is None else y.add_(self.bias)
 
 
 class FloatLinear(PackedLinear):
@@ -116,15 +134,31 @@ torch.library.register_fake("outrider::packed_linear", _packed_linear_shape, lib
 
 # What a packed layer is called with: rows [..., in] -> [..., out].
 Product = Callable[[Tensor], Tensor]
-Packer = Callable[[nn.Linear], Product]
+Packer = Callable[[nn.Linear | QuantizedLinear], Product]
 
 
 def packer(dtype: torch.dtype) -> tuple[str, Packer]:
     """How to pack layers whose weights are to be held in `dtype`, and that way's name.
 
     Layers whose weights exceed half precision's range, and all layers on a processor without the
-    kernels, keep torch's own product.
+    kernels, keep torch's own product. Quantised layers are packed as their codes, whatever `dtype`.
     """
+    name, pack_plain = _plain_packer(dtype)
+
+    def pack(linear: nn.Linear | QuantizedLinear) -> Product:
+        return _pack_codes(linear) if isinstance(linear, QuantizedLinear) else pack_plain(linear)
+
+    return name, pack
+
+
+def _pack_codes(layer: QuantizedLinear) -> Product:
+    if not _has_half_kernel():
+        return layer
+    packed = CodesLinear(layer)
+    return packed if packed.agrees(layer) else layer
+
+
+def _plain_packer(dtype: torch.dtype) -> tuple[str, Callable[[nn.Linear], Product]]:
     if dtype in (torch.bfloat16, torch.float16) and _has_half_kernel():
 
         def half(linear: nn.Linear) -> Product:
@@ -145,16 +179,20 @@ def packer(dtype: torch.dtype) -> tuple[str, Packer]:
 
 
 def pack_linears(module: nn.Module, pack: Packer) -> None:
-    """Replace every nn.Linear below a float32 module by its packed form."""
+    """Replace every nn.Linear and quantised layer below a float32 module by its packed form."""
     for name, child in module.named_children():
-        if type(child) is nn.Linear:
+        if type(child) is nn.Linear or isinstance(child, QuantizedLinear):
             setattr(module, name, pack(child))
         else:
             pack_linears(child, pack)
 
 
-def fuse(*linears: nn.Linear) -> nn.Linear:
-    """One layer whose output is theirs side by side."""
+def fuse(*layers: nn.Linear | QuantizedLinear) -> nn.Linear | QuantizedLinear:
+    """One layer whose output is theirs side by side; all are quantised or none."""
+    quantized = [layer for layer in layers if isinstance(layer, QuantizedLinear)]
+    if quantized:
+        return QuantizedLinear.joined(quantized)
+    linears = [layer for layer in layers if isinstance(layer, nn.Linear)]
     weight = torch.cat([linear.weight.detach() for linear in linears])
     fused = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
     fused.weight = nn.Parameter(weight, requires_grad=False)

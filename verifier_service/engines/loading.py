@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from verifier_service.engines.attention import IMPLEMENTATION
+from verifier_service.engines.quantized import QuantizationError, check_quantization, quantize
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,10 @@ class ModelLoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """`compute` is the dtype of activations and cache, `weights` that in which weights are held."""
+    """`compute` is the dtype of activations and cache, `weights` that in which weights are held.
+
+    With a `quantization`, `weights` is that of the layers which are not quantised.
+    """
 
     module: nn.Module
     config: Any
@@ -39,6 +43,7 @@ class LoadedModel:
     eos_token_ids: tuple[int, ...]
     compute: torch.dtype
     weights: torch.dtype
+    quantization: str = "none"
 
 
 def resolve_device(name: str) -> torch.device:
@@ -56,7 +61,13 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def load(folder: str, device: torch.device, dtype: str, max_model_len: int | None) -> LoadedModel:
+def load(
+    folder: str,
+    device: torch.device,
+    dtype: str,
+    max_model_len: int | None,
+    quantization: str = "none",
+) -> LoadedModel:
     """Load a causal LM from `folder`. Raises ModelLoadError with the reason."""
     if dtype != "auto" and dtype not in _DTYPES:
         raise ModelLoadError(f"dtype {dtype!r}: allowed are auto, {', '.join(_DTYPES)}")
@@ -66,6 +77,10 @@ def load(folder: str, device: torch.device, dtype: str, max_model_len: int | Non
         config = AutoConfig.from_pretrained(folder)
     except (OSError, ValueError) as error:
         raise ModelLoadError(f"model folder {folder!r}: {error}") from None
+    try:
+        scheme = check_quantization(quantization, config, device)
+    except QuantizationError as error:
+        raise ModelLoadError(str(error)) from None
     weights = (
         _DTYPES[dtype] if dtype != "auto" else (getattr(config, "dtype", None) or torch.float32)
     )
@@ -78,7 +93,14 @@ def load(folder: str, device: torch.device, dtype: str, max_model_len: int | Non
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelLoadError(f"model folder {folder!r} does not load: {error}") from None
-    module = module.eval().requires_grad_(False).to(device)
+    module = module.eval().requires_grad_(False)
+    if scheme is not None:
+        try:
+            quantized = quantize(module, scheme, device, weights)
+        except QuantizationError as error:
+            raise ModelLoadError(str(error)) from None
+        _log.info("quantised to %s: %s", scheme.name, quantized)
+    module = module.to(device)
     text = config.get_text_config()
     limit = int(getattr(text, "max_position_embeddings", 0) or 2048)
     if max_model_len is not None:
@@ -97,6 +119,7 @@ def load(folder: str, device: torch.device, dtype: str, max_model_len: int | Non
         eos_token_ids=_eos(folder, text),
         compute=compute,
         weights=weights,
+        quantization=quantization,
     )
 
 

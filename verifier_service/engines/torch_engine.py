@@ -44,7 +44,13 @@ class TorchEngine:
         self._device = resolve_device(settings.device)
         if self._device.type == "cpu" and settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        self._loaded = load(settings.model, self._device, settings.dtype, settings.max_model_len)
+        self._loaded = load(
+            settings.model,
+            self._device,
+            settings.dtype,
+            settings.max_model_len,
+            settings.quantization,
+        )
         self._cache_shape = self._size_cache(settings)
         # One block more than the scheduler knows: where padding rows write.
         self._paged = PagedCache(
@@ -219,5 +225,5 @@ def _info(
         engine="torch",
         device=str(device),
         dtype=str(loaded.weights).removeprefix("torch."),
-        extra={"forward": forward},
+        extra={"forward": forward, "quantization": loaded.quantization},
     )

@@ -1,0 +1,49 @@
+"""The Triton kernel of weight-only products. Importing this needs Triton.
+
+Knows pointers; does not know when it is worth being called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton  # type: ignore[import-untyped]
+import triton.language as tl  # type: ignore[import-untyped]
+
+
+@triton.jit  # type: ignore[misc,untyped-decorator,unused-ignore]
+def product(
+    x: Any,
+    weight: Any,
+    scale: Any,
+    y: Any,
+    count: Any,
+    outputs: Any,
+    depth: Any,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+) -> None:
+    """y [count, outputs] = (x [count, depth] times weight [outputs, depth] transposed) * scale.
+
+    One program computes ROWS x COLUMNS outputs and goes through the whole depth in order. All
+    matrices are contiguous; sums are float32.
+    """
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    at = tl.arange(0, DEPTH)
+    row_in, column_in = rows < count, columns < outputs
+    x_at = x + rows.to(tl.int64)[:, None] * depth + at[None, :]
+    weight_at = weight + columns.to(tl.int64)[None, :] * depth + at[:, None]
+    sums = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for begin in range(0, depth, DEPTH):
+        inside = at < depth - begin
+        left = tl.load(x_at, mask=row_in[:, None] & inside[None, :], other=0.0)
+        codes = tl.load(weight_at, mask=column_in[None, :] & inside[:, None], other=0.0)
+        sums = tl.dot(left, codes.to(left.dtype), sums)
+        x_at += DEPTH
+        weight_at += DEPTH
+    factors = tl.load(scale + columns, mask=column_in, other=0.0)
+    sums = sums * factors[None, :]
+    y_at = y + rows.to(tl.int64)[:, None] * outputs + columns[None, :]
+    tl.store(y_at, sums.to(y.dtype.element_ty), mask=row_in[:, None] & column_in[None, :])
