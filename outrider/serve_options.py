@@ -17,6 +17,9 @@ from outrider.config_files import labels, read_options
 from outrider.errors import InputError
 from outrider.speculative_options import parse_speculative_config, resolve_speculation
 
+# Options with a second name.
+_ALIASES = {"num_speculative_tokens": "spec_tokens"}
+
 PositiveInt = Annotated[int, Field(ge=1)]
 
 
@@ -83,7 +86,12 @@ def merge_options(given: Mapping[str, object], file: Path | None) -> ServeOption
 
 def _read_yaml(file: Path) -> dict[str, object]:
     called = labels(file)
-    options = read_options(file, ServeOptions.model_fields)
+    options = read_options(file, [*ServeOptions.model_fields, *_ALIASES])
+    for alias, key in _ALIASES.items():
+        if alias in options:
+            if key in options:
+                raise InputError(f"{called(alias)}: {key} is the same option; give it once")
+            options[key] = options.pop(alias)
     _validate(options, called)
     if isinstance(options.get("speculative_config"), str):
         parse_speculative_config(options["speculative_config"], called("speculative-config"))

@@ -23,9 +23,11 @@ def parse_speculative_json(text: str) -> object:
         value: object = json.loads(text, object_pairs_hook=_refuse_twins)
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{OPTION}: not JSON ({error.msg} at column {error.colno}): {shorten(text)}; write "
+            f"{OPTION}: not JSON ({error.msg} at column {error.colno}): {shorten(text)!r}; write "
             """for instance '{"method": "ngram", "num_speculative_tokens": 8}'"""
         ) from error
+    except (ValueError, RecursionError) as error:  # A number or a nesting without end.
+        raise InputError(f"{OPTION}: {shorten(text)!r} cannot be read: {error}") from error
     return value
 
 
@@ -125,7 +127,7 @@ def _refuse_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result: dict[str, object] = {}
     for key, value in pairs:
         if key in result:
-            raise InputError(f"{OPTION}: {shorten(key)} is given twice")
+            raise InputError(f"{OPTION}: {shorten(key)!r} is given twice")
         result[key] = value
     return result
 

@@ -55,6 +55,13 @@ def test_file_takes_a_mapping_or_a_list(write: Write) -> None:
     assert [c.method for c in merge_options({}, file).speculation()] == ["ngram", "suffix"]
 
 
+def test_file_knows_the_second_name_of_an_option(write: Write) -> None:
+    options = merge_options({}, write("num-speculative-tokens: 3\n"))
+    assert [config.num_speculative_tokens for config in options.speculation()] == [3, 3]
+    text = refusal({}, write("num-speculative-tokens: 3\nspec-tokens: 3\n"))
+    assert "spec_tokens is the same option; give it once" in text
+
+
 def test_escaped_json_in_the_file_shows_the_mapping(write: Write) -> None:
     file = write("""speculative-config: '{"method": "suffix"}'\n""")
     text = refusal({}, file)

@@ -89,7 +89,7 @@ def test_wrong_configs_are_one_line(
     ("options", "words"),
     [
         (("-sc", "{"), "--speculative-config: not JSON"),
-        (("-sc", '{"method":"suffix","method":"ngram"}'), "method is given twice"),
+        (("-sc", '{"method":"suffix","method":"ngram"}'), "'method' is given twice"),
         (("--spec-method", "mtp"), "--spec-method: method 'mtp' is not served yet"),
         (("--spec-method", "ngram", "--spec-tokens", "0"), "num_speculative_tokens: 0"),
         (("--spec-model", "org/eagle-x"), "method 'eagle', which is what model 'org/eagle-x'"),

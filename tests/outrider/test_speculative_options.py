@@ -292,7 +292,7 @@ def test_proposers_share_what_is_the_verifiers(key: str, value: object) -> None:
 
 
 def test_a_key_twice_in_json_is_refused() -> None:
-    with pytest.raises(InputError, match="method is given twice"):
+    with pytest.raises(InputError, match="'method' is given twice"):
         parse_speculative_json('{"method": "ngram", "method": "suffix"}')
 
 
@@ -302,3 +302,11 @@ def test_a_config_survives_its_own_json() -> None:
         json.loads(json.dumps(given.model_dump(exclude_unset=True)))
     )
     assert again == given
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"num_speculative_tokens": ' + "9" * 5000 + "}"])
+def test_json_without_end_is_one_line(text: str) -> None:
+    with pytest.raises(InputError, match="cannot be read") as caught:
+        parse_speculative_json(text)
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
