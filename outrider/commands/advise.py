@@ -193,7 +193,7 @@ def _tokenizer_folder(model: str, cache_dir: Path | None) -> Path:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Progress]:
-    """A bar for each stage on standard error, gone at the end."""
+    """A bar for each stage, gone at the end; none where standard error is no terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -211,7 +211,10 @@ def _progress() -> Iterator[Progress]:
         TimeElapsedColumn(),
     )
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
 
         def report(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
