@@ -2,8 +2,9 @@
 
 Knows the scheduler's view of a sequence and the proposers' interface; knows no transport and no
 deadline. Offline they run here and not as child processes: a draft costs tens of microseconds, less
-than a message about it, nothing is left behind when a notebook is closed, and since no answer can
-come late, equal calls give equal drafts, so that every rejection rule is reproducible with a seed.
+than a message about it, and nothing is left behind when a notebook is closed. No draft can come
+late, so that a method which reads one text alone (ngram, or suffix without cached requests) drafts
+the same for equal calls, and the rules other than `coupled` are reproducible with a seed, too.
 A method that fails costs its drafts, never a request.
 """
 
