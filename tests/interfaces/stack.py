@@ -30,7 +30,8 @@ from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
 from verifier_service.loop import Core
-from verifier_service.messages import ModelInfo, SequenceView
+from verifier_service.messages import ModelInfo, NoDrafts, SequenceView
+from verifier_service.proposer_state import LinkState, ProposerState
 from verifier_service.scheduler import Scheduler
 from verifier_service.server import start as start_verifier
 from verifier_service.text import Text
@@ -67,6 +68,16 @@ class WriterEngine(ToyEngine):
 
 
 @dataclass(frozen=True)
+class Attached:
+    """Connected proposers of these names."""
+
+    names: Sequence[str]
+
+    def states(self) -> list[ProposerState]:
+        return [ProposerState(n, "ngram", f"unix:/{n}", LinkState.CONNECTED) for n in self.names]
+
+
+@dataclass(frozen=True)
 class Stack:
     """Clients of one running stack; `verifier` is a stub of the gRPC service at `address`."""
 
@@ -82,19 +93,33 @@ class Stack:
 
 
 @asynccontextmanager
-async def stack(folder: Path, **changes: Any) -> AsyncIterator[Stack]:
-    """A stack that speculates with K = 4; `changes` are of the verifier's settings."""
+async def stack(
+    folder: Path,
+    *,
+    k: int = K,
+    attached: Sequence[str] = (),
+    gateway_options: dict[str, Any] | None = None,
+    **changes: Any,
+) -> AsyncIterator[Stack]:
+    """A stack that speculates with K = 4, or without proposers where `k` is 0.
+
+    `attached` are the proposers that the verifier says it has. `changes` are of its settings,
+    `gateway_options` of the gateway's.
+    """
     text = Text(byte_level_tokenizer())
     toy = Writer.of(KNOWN, len(byte_level_tokenizer()))
-    engine = WriterEngine(toy, num_blocks=512, block_size=8)
-    settings = settings_for(f"unix:{folder}/v.sock", num_speculative_tokens=K, **changes)
+    settings = settings_for(f"unix:{folder}/v.sock", num_speculative_tokens=k, **changes)
+    engine = WriterEngine(toy, num_blocks=512, block_size=8, rule=settings.rejection_rule)
     controller = Controller(
-        K, CostTable.from_profile({1: 1e-3, 2: 1.1e-3, 5: 1.2e-3}, 64), adaptive=False
+        settings.draft_ceiling,
+        CostTable.from_profile({1: 1e-3, 2: 1.1e-3, 5: 1.2e-3}, 64),
+        adaptive=False,
     )
     scheduler = Scheduler(
         engine.cache,
         controller,
-        num_speculative_tokens=K,
+        num_speculative_tokens=k,
+        num_prediction_tokens=settings.draft_ceiling,
         max_num_seqs=16,
         max_num_batched_tokens=128,
         max_waiting=64,
@@ -103,11 +128,11 @@ async def stack(folder: Path, **changes: Any) -> AsyncIterator[Stack]:
         engine,
         scheduler,
         controller,
-        ToySource(_mostly_right(toy)),
+        ToySource(_mostly_right(toy)) if k else NoDrafts(),
         max_waiting=64,
-        speculative=True,
+        speculative=k > 0,
     )
-    server = await start_verifier(settings, core=core, text=text)
+    server = await start_verifier(settings, core=core, text=text, proposers=Attached(attached))
     gateway = await start_gateway(
         GatewaySettings(
             port=0,
@@ -115,6 +140,7 @@ async def stack(folder: Path, **changes: Any) -> AsyncIterator[Stack]:
             poll_interval_s=0.05,
             connect_timeout_s=5.0,
             drain_timeout_s=0.0,
+            **(gateway_options or {}),
         )
     )
     http = httpx.AsyncClient(base_url=gateway.url, timeout=60, trust_env=False, verify=False)
