@@ -66,7 +66,8 @@ class Load:
             numbered = list(enumerate(samples, run * len(samples)))
             parts = [numbered[i : i + size] for i in range(0, len(numbered), size)]
             if len(parts) > 1 and len(parts[-1]) < min(self.max_concurrency or size, size):
-                parts[-2] += parts.pop()
+                rest = parts.pop()
+                parts[-1] += rest
             result += parts
         return result
 

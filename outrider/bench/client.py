@@ -99,7 +99,10 @@ class Server(AbstractAsyncContextManager["Server"]):
                 "MODEL) or give the running one's --base-url"
             ) from error
         except RefusedError as error:
-            raise OperationError(f"{self.url}/v1/models answers {error}") from error
+            raise OperationError(
+                f"{self.url}/v1/models answers {error}; --ready-check-timeout-sec waits for a "
+                "server that is still starting"
+            ) from error
         if not isinstance(listed, list) or not listed:
             raise OperationError(f"{self.url}/v1/models lists no model")
         return [entry for entry in listed if isinstance(entry, dict) and entry.get("id")]

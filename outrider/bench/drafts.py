@@ -69,7 +69,7 @@ class DraftCounts:
 
     def rates_of_reached(self) -> list[float] | None:
         """The same over the steps that carried a draft token there; None where not known."""
-        if self.steps and not self.proposed_per_position:
+        if not self.steps or not self.proposed_per_position:
             return None
         pairs = zip_longest(self.accepted_per_position, self.proposed_per_position, fillvalue=0)
         return [a / p if p else 0.0 for a, p in pairs]

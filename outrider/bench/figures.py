@@ -116,9 +116,12 @@ def arm_figures(
 
 def compare(run: ArmRun, baseline: ArmRun, *, seed: int = 0) -> Comparison:
     """`run` against `baseline`, which measured the same blocks of the same prompts."""
+    both = list(zip(run.blocks, baseline.blocks, strict=True))
+    # Where a request failed, the others had the server to themselves for longer.
+    whole = [(mine, theirs) for mine, theirs in both if mine.whole and theirs.whole]
     blocks = [
         (mine.output_tokens, mine.duration, theirs.output_tokens, theirs.duration)
-        for mine, theirs in zip(run.blocks, baseline.blocks, strict=True)
+        for mine, theirs in whole or both
     ]
     theirs = {record.index: record for record in baseline.records if record.ok}
     pairs = [

@@ -29,6 +29,11 @@ class Block:
     peak: int
 
     @property
+    def whole(self) -> bool:
+        """Whether every request was answered."""
+        return all(record.ok for record in self.records)
+
+    @property
     def output_tokens(self) -> int:
         return sum(record.output_tokens for record in self.records if record.ok)
 

@@ -30,6 +30,12 @@ def point_notes(point: Point, repeated: bool) -> list[str]:
                 f"{run.arm.name}: {len(failed)} of {len(run.records)} requests failed and are in "
                 f"no figure; the first: {failed[0]}."
             )
+        told = [record.drafts for record in run.records if record.drafts is not None]
+        if told and not run.arm.is_baseline and not any(drafts.steps for drafts in told):
+            notes.append(
+                f"{run.arm.name}: the server drafted nothing, in none of {len(told)} answers; its "
+                "log says why speculation is off."
+            )
     baseline = point.baseline
     if baseline is not None and any(r.drafts and r.drafts.drafted for r in baseline.records):
         notes.append("The baseline was not plain: its answers report draft tokens.")

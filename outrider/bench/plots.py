@@ -51,8 +51,8 @@ def plots(points: Sequence[Point]) -> list[tuple[str, str]]:
     result = []
     for number, (title, series, draw) in enumerate(
         (
-            ("Speed-up against clients", _speedups(points, "max_concurrency"), _speedup_axes),
-            ("Speed-up against request rate", _speedups(points, "request_rate"), _speedup_axes),
+            ("Speed-up against clients", _speedups(points, "max_concurrency"), _clients_axes),
+            ("Speed-up against request rate", _speedups(points, "request_rate"), _rate_axes),
             ("Acceptance by position", _acceptance(points), _acceptance_axes),
             ("Tokens/s against K", _tokens_by_k(points), _k_axes),
         )
@@ -107,6 +107,18 @@ def _tokens_by_k(points: Sequence[Point]) -> Series:
     }
 
 
+def _clients_axes(axes: Axes, series: Series) -> None:
+    _speedup_axes(axes, series)
+    axes.set_xlabel("clients")
+    axes.set_ylabel("output tokens/s, times the baseline's")
+
+
+def _rate_axes(axes: Axes, series: Series) -> None:
+    _speedup_axes(axes, series)
+    axes.set_xlabel("requests/s")
+    axes.set_ylabel("times as fast answers as the baseline's")
+
+
 def _speedup_axes(axes: Axes, series: Series) -> None:
     values = sorted({at for line in series.values() for at, *_ in line})
     if values[0] > 0 and values[-1] / values[0] > 4:
@@ -114,7 +126,6 @@ def _speedup_axes(axes: Axes, series: Series) -> None:
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()
     axes.axhline(1.0, color=_TEXT, linewidth=1, linestyle=":")
-    axes.set_ylabel("times as fast as without")
     axes.set_ylim(bottom=0)
 
 

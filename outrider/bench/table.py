@@ -111,7 +111,8 @@ def verdict(point: Point) -> str:
     key, what = ("e2el", "answers") if open_loop else ("output_throughput", "tokens")
     ratio = ratio_of(point, key)
     if not ratio:
-        return f"{load_title(point)}, {point['arm']}: no baseline, so no speed-up."
+        why = "no baseline" if point.get("baseline") is None else "nothing to compare"
+        return f"{load_title(point)}, {point['arm']}: {why}, so no speed-up."
     same = ""
     if point["speedup"]["compared_answers"]:
         same = (
