@@ -126,11 +126,12 @@ class VerifierSnapshot(Collector):
             labels=["model_name", "engine", "step"],
         )
         for labels, info in self._infos:
-            if not info.HasField("step_times"):
-                continue
-            wait.add_metric(labels, *_histogram(info.step_times.draft_wait))
+            times = info.step_times
+            if times.HasField("draft_wait"):
+                wait.add_metric(labels, *_histogram(times.draft_wait))
             for step, field in _STEPS:
-                verify.add_metric([*labels, step], *_histogram(getattr(info.step_times, field)))
+                if times.HasField(field):
+                    verify.add_metric([*labels, step], *_histogram(getattr(times, field)))
         yield from (wait, verify)
 
     def _tokens_and_load(self) -> Iterator[Metric]:
