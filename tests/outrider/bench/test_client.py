@@ -49,7 +49,8 @@ def test_times_are_those_of_the_script(backend: Backend) -> None:
     assert record.ok, record.error
     assert (record.index, record.sample, record.sent) == (3, "s", 0.0)
     assert record.arrivals == (Arrival(1.0, 1), Arrival(1.5, 3), Arrival(2.0, 2))
-    assert (record.ttft, record.e2el, record.tpot) == (1.0, 2.0, pytest.approx(0.2))
+    assert (record.ttft, record.e2el) == (1.0, 2.0)
+    assert record.tpot == pytest.approx(0.2)
     assert record.itls() == pytest.approx([0.5 / 3] * 3 + [0.25] * 2)
     assert record.counted_by is CountedBy.RUNNING_USAGE
     assert record.drafts is not None

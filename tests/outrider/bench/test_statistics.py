@@ -14,7 +14,7 @@ def test_a_summary_of_known_values() -> None:
     assert summary is not None
     assert (summary.count, summary.mean, summary.median) == (4, 2.5, 2.5)
     assert summary.std == pytest.approx(1.118034)
-    assert summary.percentiles == ((0, 1.0), (50, 2.5), (90, pytest.approx(3.7)), (100, 4.0))
+    assert dict(summary.percentiles) == pytest.approx({0: 1.0, 50: 2.5, 90: 3.7, 100: 4.0})
 
 
 def test_nothing_has_no_summary() -> None:
