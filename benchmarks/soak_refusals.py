@@ -122,12 +122,15 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("seed of another type", "seed", HTTP, _with(seed="one")),
     Refusal(
         "K above the ceiling",
-        "num_speculative_tokens",
+        "speculative_decoding.num_speculative_tokens",
         GENERATIONS,
         _too_high_k,
     ),
     Refusal(
-        "unknown proposer", "proposer", GENERATIONS, _with(speculative_decoding={"proposer": "no"})
+        "unknown proposer",
+        "speculative_decoding.proposer",
+        GENERATIONS,
+        _with(speculative_decoding={"proposer": "no"}),
     ),
     Refusal(
         "unknown speculation field",

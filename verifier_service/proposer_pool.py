@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from outrider.addresses import parse_address
 from outrider.errors import InputError
 from outrider.transport import Clock, SystemClock, Transport
-from verifier_service.messages import DraftBlock, SequenceView
+from verifier_service.messages import PREDICTION, DraftBlock, SequenceView
 from verifier_service.proposer_answers import parse
 from verifier_service.proposer_client import ProposerClient
 from verifier_service.proposer_expectation import ExpectedProposer
@@ -143,7 +143,7 @@ class ProposerPool:
             self._maintainer.join(CLOSE_TIMEOUT_S)
 
     def _choose_name(self, client: ProposerClient, advertised: str) -> str:
-        taken = {other.name for other in self._clients if other is not client}
+        taken = {other.name for other in self._clients if other is not client} | {PREDICTION}
         candidates = itertools.chain(
             [client.name] if re.fullmatch(re.escape(advertised) + r"(-\d+)?", client.name) else [],
             [advertised],

@@ -48,6 +48,12 @@ def speculation_rules(
     ceiling = num_prediction_tokens if predicted else num_speculative_tokens
     proposer = _proposer(wanted.proposer, proposers, predicted)
     drafts = _drafts(wanted, ceiling)
+    if predicted and ceiling == 0 and drafts != 0:
+        raise RequestError(
+            "prediction is not allowed: this verifier was started with neither speculation nor "
+            "drafts from predictions (num_speculative_tokens and num_prediction_tokens are 0)",
+            field="prediction",
+        )
     return SpeculationRules(drafts, proposer, predicted and drafts != 0)
 
 

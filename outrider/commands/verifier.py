@@ -55,6 +55,15 @@ def verifier(
             help="Most draft tokens by running sequences: [[first, last, K], ...].",
         ),
     ] = None,
+    num_prediction_tokens: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=128,
+            help="Most draft tokens of a request's own prediction, where there is no other "
+            "speculation.",
+        ),
+    ] = 8,
     enable_adaptive_verification: Annotated[
         bool | None,
         typer.Option(
@@ -124,6 +133,9 @@ def verifier(
             "--trust-request-chat-template", help="Let requests bring chat templates (sandboxed)."
         ),
     ] = False,
+    log_stats_interval: Annotated[
+        float, typer.Option(min=0, help="Seconds between lines of SpecDecoding metrics; 0: none.")
+    ] = 10.0,
     cache_dir: CacheDir = None,
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
@@ -181,6 +193,7 @@ def verifier(
                 ),
                 num_speculative_tokens=speculation.num_speculative_tokens,
                 num_speculative_tokens_per_batch_size=speculation.schedule,
+                num_prediction_tokens=num_prediction_tokens,
                 adaptive=speculation.adaptive,
                 rejection_rule=RejectionRule(speculation.rejection_sample_method),
                 device=device,
@@ -200,6 +213,7 @@ def verifier(
                 enforce_eager=enforce_eager,
                 threads=threads,
                 log_level=log_level,
+                log_stats_interval_s=log_stats_interval,
                 trust_request_chat_template=trust_request_chat_template,
             )
         )

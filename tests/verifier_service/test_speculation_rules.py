@@ -102,6 +102,12 @@ def test_a_prediction_has_drafts_where_the_verifier_does_not_speculate_otherwise
     )
 
 
+def test_a_verifier_that_drafts_from_no_prediction_says_so() -> None:
+    asked: dict[str, Any] = {"ceiling": 0, "predicted_ceiling": 0, "prediction": "text"}
+    refused("^prediction is not allowed: .* num_prediction_tokens are 0", "prediction", **asked)
+    assert not rules(**asked, enabled=False).predicts
+
+
 def test_the_prediction_is_the_proposer_of_that_name() -> None:
     alone = rules(prediction="text", proposer="prediction")
     assert alone == SpeculationRules(None, "prediction", predicts=True)
