@@ -73,6 +73,7 @@ def show(outcome: Outcome, console: Console) -> None:
     )
     console.print(_summary(outcome))
     best = outcome.advice.recommended
+    console.print(f"{best.replayed.name}, K = {best.tally.k}, by position")
     console.print(_positions(best))
     console.print(_cost_line(outcome), highlight=False)
     console.print(f"\n{outcome.advice.sentence}", style="bold", highlight=False)
@@ -84,7 +85,7 @@ def show(outcome: Outcome, console: Console) -> None:
 
 
 def _summary(outcome: Outcome) -> Table:
-    table = Table(title="What each would accept", title_justify="left")
+    table = Table()
     table.add_column("method", no_wrap=True)
     for name in ("K", "acceptance\nlength", "accepted", "steps with\na draft", "tokens\na step"):
         table.add_column(name, justify="right")
@@ -117,8 +118,7 @@ def _speedup(outcome: Outcome, choice: Choice, sequences: int) -> str:
 
 def _positions(choice: Choice) -> Table:
     """Accepted by position, over the steps that carried a draft there."""
-    title = f"{choice.replayed.name}, K = {choice.tally.k}: accepted by position"
-    table = Table(title=title, title_justify="left")
+    table = Table()
     rates = choice.tally.acceptance.per_position_rates()
     table.add_column("position")
     for position in range(1, len(rates) + 1):

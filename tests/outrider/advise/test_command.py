@@ -43,7 +43,7 @@ def test_a_table_and_a_sentence(advise: Run, traffic: str) -> None:
     code, out, err = advise(traffic, "--step-cost", "0.01")
     assert code == 0 and err == ""
     assert "3 requests, 36 prompt and 60 output tokens" in out
-    for shown in ("ngram 2-5", "ngram 3-5", "suffix", "accepted by position", "worth turning on"):
+    for shown in ("ngram 2-5", "ngram 3-5", "suffix", "by position", "worth turning on"):
         assert shown in out
     assert '--speculative-config \'{"method":' in out
 
