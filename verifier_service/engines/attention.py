@@ -217,6 +217,8 @@ def attend_pages(
     """[T, heads, size] queries -> [T, heads, size], all sequences in one kernel.
 
     `keys` and `values` [blocks, block size, kv heads, size] are read through the layout's table.
+    Keys are never split between programs whose results are then added: with torch 2.13 the answers
+    of several sequences were wrong where they were, and sums would depend on the batch.
     """
     from torch.nn.attention.varlen import varlen_attn
 
@@ -234,6 +236,7 @@ def attend_pages(
         enable_gqa=query.shape[1] != keys.shape[2],
         seqused_k=layout.used,
         block_table=layout.table,
+        num_splits=1,
     )
     assert isinstance(out, Tensor)
     return out

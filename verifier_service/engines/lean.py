@@ -9,6 +9,7 @@ the module before it is used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +36,40 @@ class _Layer:
     down: Product
 
 
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """[T, heads, size] turned by angles of cosines [T, 1, size] and sines [T, 1, size / 2]."""
+    half = x.shape[2] // 2
+    turned = x * cos
+    turned[:, :, :half].addcmul_(x[:, :, half:], sin, value=-1)
+    turned[:, :, half:].addcmul_(x[:, :, :half], sin)
+    return turned
+
+
+def gated(gate_up: Tensor) -> Tensor:
+    """The feed-forward's inner activation [T, inner] of gate and up side by side."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate).mul_(up)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """How is computed what lies between a layer's products; `attend` is as `attend_spans`."""
+
+    attend: Callable[..., Tensor] = attend_spans
+    turn: Callable[[Tensor, Tensor, Tensor], Tensor] = turn
+    gated: Callable[[Tensor], Tensor] = gated
+
+
+FASTEST = Pieces()
+
+
 class LeanDecoder:
     """Packed tokens in, logits of the rows that choose out; float32."""
 
-    def __init__(self, module: nn.Module, config: Any, pack: Packer) -> None:
+    def __init__(
+        self, module: nn.Module, config: Any, pack: Packer, pieces: Pieces = FASTEST
+    ) -> None:
+        self._pieces = pieces
         base: Any = module.model
         self._embedding: Tensor = base.embed_tokens.weight
         self._rotary = base.rotary_emb
@@ -63,6 +94,7 @@ class LeanDecoder:
         sin = sin[0, :, :half].unsqueeze(1)
         tokens = ids.shape[0]
         epsilon = self._epsilon
+        pieces = self._pieces
         rotated = self._heads + self._kv_heads
         for index, layer in enumerate(self._layers):
             qkv = layer.qkv(_rms(x, layer.input_norm, epsilon))
@@ -70,19 +102,16 @@ class LeanDecoder:
             qk = qkv[:, :rotated]
             if layer.head_norms is not None:
                 qk = self._normed(qk, layer.head_norms)
-            turned = qk * cos
-            turned[:, :, :half].addcmul_(qk[:, :, half:], sin, value=-1)
-            turned[:, :, half:].addcmul_(qk[:, :, :half], sin)
+            turned = pieces.turn(qk, cos, sin)
             keys, values = write_cache(
                 cache, layout, index, turned[:, self._heads :], qkv[:, rotated:]
             )
-            mixed = attend_spans(
+            mixed = pieces.attend(
                 turned[:, : self._heads], keys, values, layout.spans, self._scale, 0
             )
             x = layer.output(mixed.reshape(tokens, -1)).add_(x)
             gate_up = layer.gate_up(_rms(x, layer.mlp_norm, epsilon))
-            gate, up = gate_up.chunk(2, dim=-1)
-            x = layer.down(F.silu(gate).mul_(up)).add_(x)
+            x = layer.down(pieces.gated(gate_up)).add_(x)
         return self._head(_rms(x[rows], self._norm, epsilon))
 
     def _layer(self, layer: Any, pack: Packer) -> _Layer:

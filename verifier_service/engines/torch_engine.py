@@ -15,6 +15,7 @@ import torch
 
 from verifier_service.engines.attention import PagedCache
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.batch_invariant_forward import choose_invariant
 from verifier_service.engines.buckets import Buckets
 from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.forward import Chosen, choose_forward
@@ -64,9 +65,8 @@ class TorchEngine:
         self._chooser = Chooser(settings.rejection_rule, self._loaded.vocab_size, self._device)
         compiled = settings.compile and not settings.enforce_eager
         with torch.inference_mode():
-            chosen = choose_forward(
-                self._loaded, self._paged, self._cache_shape, self._device, compiled
-            )
+            choose = choose_invariant if settings.batch_invariant else choose_forward
+            chosen = choose(self._loaded, self._paged, self._cache_shape, self._device, compiled)
         self._forward = chosen.forward
         self._min_tokens = chosen.min_tokens
         _log.info("forward: %s", chosen.description)
