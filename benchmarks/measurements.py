@@ -8,7 +8,7 @@ rows of a unit are measured one after the other, so a ratio compares neighbours 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
@@ -18,7 +18,10 @@ from outrider.acceptance import draft_acceptance_rate, mean_acceptance_length
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One row's run of one unit. `outputs` are digests of the answers, in the prompts' order."""
+    """One row's run of one unit. `outputs` are digests of the answers, in the prompts' order.
+
+    `readings` are what else was seen meanwhile, by name.
+    """
 
     row: str
     prompt_set: str
@@ -34,9 +37,13 @@ class Measurement:
     accepted: int = 0
     cached_prompt_tokens: int = 0
     outputs: tuple[str, ...] = ()
+    readings: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "outputs": list(self.outputs)}
+        values = {**asdict(self), "outputs": list(self.outputs)}
+        if not self.readings:
+            del values["readings"]
+        return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Measurement:
@@ -94,7 +101,7 @@ class Measurements:
 
     def cell(self, key: CellKey) -> Cell | None:
         """None where nothing was measured."""
-        items = self._of(key)
+        items = self.of(key)
         if not items:
             return None
         return Cell(
@@ -118,9 +125,9 @@ class Measurements:
         pairs: dict[int, tuple[list[Measurement], list[Measurement]]] = {}
         for key in keys:
             base = {
-                (item.repetition, item.unit): item for item in self._of(_replace_row(key, base_row))
+                (item.repetition, item.unit): item for item in self.of(_replace_row(key, base_row))
             }
-            for item in self._of(key):
+            for item in self.of(key):
                 partner = base.get((item.repetition, item.unit))
                 if partner is not None:
                     mine, theirs = pairs.setdefault(item.repetition, ([], []))
@@ -132,11 +139,9 @@ class Measurements:
 
     def same_outputs(self, key: CellKey, base_row: str) -> tuple[int, int]:
         """How many answers equal the base row's for the same unit, and how many were compared."""
-        base = {
-            (item.repetition, item.unit): item for item in self._of(_replace_row(key, base_row))
-        }
+        base = {(item.repetition, item.unit): item for item in self.of(_replace_row(key, base_row))}
         same = compared = 0
-        for item in self._of(key):
+        for item in self.of(key):
             partner = base.get((item.repetition, item.unit))
             if partner is None:
                 continue
@@ -153,7 +158,8 @@ class Measurements:
             )
         )
 
-    def _of(self, key: CellKey) -> list[Measurement]:
+    def of(self, key: CellKey) -> list[Measurement]:
+        """All measurements of one cell, in the order they were added."""
         return [
             item
             for item in self.items

@@ -1,8 +1,9 @@
-"""One report of several that were made side by side, each on cores of its own.
+"""One report of several that were made on one machine.
 
-    python -m benchmarks.merge {cpu,exactness} PART.json ... --out FOLDER [--name NAME]
+    python -m benchmarks.merge {cpu,exactness,gpu} PART.json ... --out FOLDER [--name NAME]
 
-Knows what parts must have in common: machine, software and commit. Figures are the parts' own.
+Knows what parts must have in common: machine, software and commit; on a GPU the card, its driver
+and the work, since there each engine is a part of its own. Figures are the parts' own.
 """
 
 from __future__ import annotations
@@ -10,16 +11,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from benchmarks.bars import clients
 from benchmarks.cpu_report import Report
 from benchmarks.exact_report import ExactReport
 from benchmarks.exact_run import CaseResult
-from benchmarks.measurements import Measurements
+from benchmarks.gpu_report import GpuReport
+from benchmarks.measurements import CellKey, Measurement, Measurements
+
+_Value = TypeVar("_Value")
 
 _COMMON = ("machine", "versions", "settings")
+# Of a GPU report's machine, what two parts may differ in: they may be of different days.
+_CARD_VARIES = ("date", "commit", "memory_gib")
 
 
 def check_common(parts: Sequence[dict[str, Any]]) -> None:
@@ -71,6 +78,68 @@ def merge_exactness(parts: Sequence[dict[str, Any]]) -> ExactReport:
     )
 
 
+def merge_gpu(parts: Sequence[dict[str, Any]]) -> GpuReport:
+    """The parts' cells as one report; a cell that several parts have is taken from the last.
+
+    Raises ValueError where card, driver, work or software differ.
+    """
+    first = parts[0]
+    fixed = [name for name in first["machine"] if name not in _CARD_VARIES]
+    versions: dict[str, str] = {}
+    for part in parts:
+        _require_same("settings", part["settings"], first["settings"])
+        for name in fixed:
+            _require_same(name, part["machine"].get(name), first["machine"][name])
+        for name, version in part["versions"].items():
+            _require_same(name, version, versions.setdefault(name, version))
+    reports = [GpuReport.from_json(part) for part in parts]
+    cells: dict[CellKey, list[Measurement]] = {}
+    again: list[CellKey] = []
+    for report in reports:
+        for key in report.measurements.cell_keys():
+            again += [key] if key in cells else []
+            cells[key] = report.measurements.of(key)
+    notes = [f"Made of {len(parts)} runs, one after the other."]
+    if again:
+        names = dict.fromkeys(
+            f"{key.row}, {clients(key.clients)}, T={key.temperature:g}" for key in again
+        )
+        notes.append(f"Measured again, the last run's figures are shown: {'; '.join(names)}.")
+    return GpuReport(
+        command=" ; ".join(report.command for report in reports),
+        machine=dict(first["machine"]) | _joined(reports),
+        versions=versions,
+        settings=first["settings"],
+        measurements=Measurements([item for items in cells.values() for item in items]),
+        options=_last(report.options for report in reports),
+        starts=_last(report.starts for report in reports),
+        notes=tuple(
+            dict.fromkeys([*notes, *(note for report in reports for note in report.notes)])
+        ),
+        complete=all(report.complete for report in reports),
+        rows=tuple(dict.fromkeys(row for report in reports for row in report.rows)),
+    )
+
+
+def _require_same(name: str, value: object, expected: object) -> None:
+    if value != expected:
+        raise ValueError(f"{name}: {value} is not {expected}; parts of one report must agree")
+
+
+def _joined(reports: Sequence[GpuReport]) -> dict[str, str]:
+    """What parts may differ in, each different value once."""
+    return {
+        name: ", ".join(dict.fromkeys(r.machine[name] for r in reports if name in r.machine))
+        for name in _CARD_VARIES
+        if any(name in report.machine for report in reports)
+    }
+
+
+def _last(values: Iterable[Mapping[str, _Value]]) -> dict[str, _Value]:
+    """All entries; of those with the same name the last."""
+    return {name: value for mapping in values for name, value in mapping.items()}
+
+
 def _side_by_side(count: int) -> str:
     return (
         f"Measured in {count} runs, several at a time side by side, each on two cores of its own: "
@@ -78,16 +147,23 @@ def _side_by_side(count: int) -> str:
     )
 
 
+MERGES: dict[str, Callable[[Sequence[dict[str, Any]]], Report | ExactReport | GpuReport]] = {
+    "cpu": merge_cpu,
+    "exactness": merge_exactness,
+    "gpu": merge_gpu,
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.merge", description=__doc__)
-    parser.add_argument("kind", choices=("cpu", "exactness"))
+    parser.add_argument("kind", choices=tuple(MERGES))
     parser.add_argument("parts", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--name", help="of the files, without ending; the kind by default")
     options = parser.parse_args()
     try:
         parts = [json.loads(path.read_text()) for path in options.parts]
-        report = merge_cpu(parts) if options.kind == "cpu" else merge_exactness(parts)
+        report = MERGES[options.kind](parts)
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

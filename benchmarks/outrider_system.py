@@ -49,7 +49,7 @@ class OutriderServer:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.command = [
-            *(str(Path(sys.executable).with_name("outrider")), "serve", model),
+            *(sys.executable, "-m", "outrider.cli", "serve", model),
             *("--port", str(self.port), "--dtype", dtype, "--max-num-seqs", str(max_num_seqs)),
             *_speculation(speculative_config),
             *extra,
@@ -138,18 +138,8 @@ class OutriderSystem:
         return join_answers(seconds, answers)
 
     def _body(self, work: Work, index: int) -> dict[str, Any]:
-        return {
-            "prompt": list(work.prompts[index]),
-            "max_tokens": work.lengths[index],
-            "temperature": work.temperature,
-            "top_p": 1.0,
-            "top_k": 0,
-            "seed": work.seed + index,
-            "ignore_eos": not work.stop_at_eos,
-            "return_token_ids": True,
-            "cache_salt": "warm" if self._warm else f"cold-{next(self._salts)}",
-            "speculative_decoding": self._speculation,
-        }
+        salt = "warm" if self._warm else f"cold-{next(self._salts)}"
+        return completion_body(work, index, self._speculation, salt)
 
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
         response = self._client.post("/v1/completions", json=body)
@@ -157,6 +147,24 @@ class OutriderSystem:
             raise ServerFailed(f"HTTP {response.status_code}: {response.text[:500]}")
         answer: dict[str, Any] = response.json()
         return answer
+
+
+def completion_body(
+    work: Work, index: int, speculation: dict[str, Any], cache_salt: str
+) -> dict[str, Any]:
+    """The request for one prompt of `work`."""
+    return {
+        "prompt": list(work.prompts[index]),
+        "max_tokens": work.lengths[index],
+        "temperature": work.temperature,
+        "top_p": 1.0,
+        "top_k": 0,
+        "seed": work.seed + index,
+        "ignore_eos": not work.stop_at_eos,
+        "return_token_ids": True,
+        "cache_salt": cache_salt,
+        "speculative_decoding": speculation,
+    }
 
 
 def join_answers(seconds: float, answers: Sequence[dict[str, Any]]) -> Answer:

@@ -1,13 +1,14 @@
-"""vLLM's CPU build: one engine a process, run by the interpreter of its own environment.
+"""vLLM: one engine a process, run by the interpreter of its own environment.
 
-Knows the pipe protocol of peer_vllm.py. The engine is called offline, without HTTP: what its
-server would add is in the peer's favour left out.
+Knows the pipe protocol of peer_vllm.py and gpu_peer_vllm.py. The engine is called offline,
+without HTTP: what its server would add is in the peer's favour left out.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,7 +27,9 @@ class PeerSystem:
     """A context in which the engine runs.
 
     It starts in the background; `wait_ready` blocks until it has. `speculative_config` is
-    vLLM's, None for plain decoding.
+    vLLM's, None for plain decoding. `launch` is the command in place of `python` with
+    peer_vllm.py; its engine gets the further options `extra` and takes no more prompts at a time
+    than a work has clients.
     """
 
     def __init__(
@@ -40,6 +43,9 @@ class PeerSystem:
         max_num_seqs: int = 8,
         max_model_len: int = 4096,
         kv_cache_gib: int = 1,
+        launch: Sequence[str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         options = {
             "model": str(model),
@@ -48,10 +54,13 @@ class PeerSystem:
             "max_model_len": max_model_len,
             "kv_cache_gib": kv_cache_gib,
             "speculative_config": speculative_config,
+            **(extra or {}),
         }
+        self._keeps_clients = launch is not None
         self._max_num_seqs = max_num_seqs
         self._log = log
-        self._command = [str(python), str(SCRIPT), json.dumps(options)]
+        self._command = [*(launch or (str(python), str(SCRIPT))), json.dumps(options)]
+        self._cwd = cwd
         self._process: subprocess.Popen[str] | None = None
         self.versions: dict[str, str] = {}
         self.start_seconds = 0.0
@@ -59,7 +68,12 @@ class PeerSystem:
     def __enter__(self) -> PeerSystem:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self._cwd,
             )
         return self
 
@@ -87,7 +101,8 @@ class PeerSystem:
         self.start_seconds = ready["start_seconds"]
 
     def generate(self, work: Work) -> Answer:
-        if work.at_once < min(len(work.prompts), self._max_num_seqs):
+        all_at_once = min(len(work.prompts), self._max_num_seqs)
+        if not self._keeps_clients and work.at_once < all_at_once:
             raise PeerFailed(
                 f"{work.at_once} clients: the engine takes {self._max_num_seqs} prompts at a time"
             )
@@ -98,6 +113,7 @@ class PeerSystem:
                 "temperature": work.temperature,
                 "seed": work.seed,
                 "ignore_eos": not work.stop_at_eos,
+                "clients": work.at_once,
             }
         )
         answer = self._read()

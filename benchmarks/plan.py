@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 
 from benchmarks.measurements import Measurement
@@ -41,6 +41,10 @@ class Plan:
     Several clients send `prompts_per_client` each on average, taking the next as soon as one is
     answered, and their answers differ in length, as answers do: equally long ones would begin and
     end together in plain decoding alone. The set starts anew where it is too short.
+
+    `even_lengths` makes all answers equally long nevertheless; `prompts_at` says how many prompts
+    each client sends at some numbers of clients. With `hard_deadline` not even the first
+    repetition goes on when the time is over.
     """
 
     rows: tuple[Row, ...]
@@ -54,6 +58,9 @@ class Plan:
     seed: int = 1
     stop_at_eos: bool = False
     prompts_per_client: int = 3
+    prompts_at: Mapping[int, int] = field(default_factory=dict)
+    even_lengths: bool = False
+    hard_deadline: bool = False
 
     def sweeps(self) -> list[Sweep]:
         return [
@@ -68,7 +75,7 @@ class Plan:
         prompts = self.prompts[sweep.prompt_set]
         if sweep.clients == 1:
             return [Unit(prompt.name, (prompt,)) for prompt in prompts[: self.prompts_per_set]]
-        count = sweep.clients * self.prompts_per_client
+        count = sweep.clients * self.prompts_at.get(sweep.clients, self.prompts_per_client)
         batch = tuple(islice(cycle(prompts), count))
         return [Unit(f"{count} prompts from {batch[0].name}", batch)]
 
@@ -105,7 +112,8 @@ def execute(plan: Plan, observer: Observer, clock: Callable[[], float] = time.mo
     lasted: dict[Sweep, float] = {}
     for repetition in range(plan.repetitions):
         for sweep in plan.sweeps():
-            if repetition > 0 and clock() + lasted[sweep] > deadline:
+            bounded = repetition > 0 or plan.hard_deadline
+            if bounded and clock() + lasted.get(sweep, 0.0) > deadline:
                 continue
             began = clock()
             for row, unit in plan.generations(sweep, repetition):
@@ -124,7 +132,8 @@ def lengths(new_tokens: int, clients: int, prompts: int) -> tuple[int, ...]:
 
 def measure(plan: Plan, sweep: Sweep, row: Row, unit: Unit, repetition: int) -> Measurement:
     """Time one row on one unit."""
-    wanted = lengths(plan.new_tokens, sweep.clients, len(unit.prompts))
+    varied = 1 if plan.even_lengths else sweep.clients
+    wanted = lengths(plan.new_tokens, varied, len(unit.prompts))
     answer = row.system.generate(
         Work(
             prompts=tuple(prompt.token_ids for prompt in unit.prompts),
@@ -152,6 +161,7 @@ def measure(plan: Plan, sweep: Sweep, row: Row, unit: Unit, repetition: int) -> 
         accepted=answer.accepted,
         cached_prompt_tokens=answer.cached_prompt_tokens,
         outputs=tuple(digest(output) for output in answer.outputs),
+        readings=answer.readings,
     )
 
 

@@ -7,8 +7,8 @@ transformers_system.py, outrider_system.py and peer_system.py.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -40,7 +40,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`seconds` from the first request sent to the last answer received."""
+    """`seconds` from the first request sent to the last answer received.
+
+    `readings` are what else was seen meanwhile, by name.
+    """
 
     seconds: float
     outputs: tuple[tuple[int, ...], ...]
@@ -48,6 +51,7 @@ class Answer:
     drafted: int = 0
     accepted: int = 0
     cached_prompt_tokens: int = 0
+    readings: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def new_tokens(self) -> int:

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.gpu_card import DESCRIBED, Samples, Watched, parse_description
+from benchmarks.gpu_readings import Timing, difference, times, timings
+from benchmarks.gpu_seen import seen
+from benchmarks.systems import Work
+from tests.benchmarks.gpu_fakes import Engine, item
+
+TEXT = """\
+# HELP outrider:verify_seconds Forward and sampling.
+# TYPE outrider:verify_seconds histogram
+outrider:verify_seconds_bucket{model_name="m",engine="0",step="plain",le="0.1"} 4.0
+outrider:verify_seconds_bucket{model_name="m",engine="0",step="plain",le="+Inf"} 4.0
+outrider:verify_seconds_count{model_name="m",engine="0",step="plain"} 4.0
+outrider:verify_seconds_sum{model_name="m",engine="0",step="plain"} 0.2
+outrider:verify_seconds_bucket{model_name="m",engine="1",step="plain",le="+Inf"} 1.0
+outrider:verify_seconds_count{model_name="m",engine="1",step="plain"} 1.0
+outrider:verify_seconds_sum{model_name="m",engine="1",step="plain"} 0.3
+# HELP outrider:idle_seconds_total Nothing ran.
+# TYPE outrider:idle_seconds_total counter
+outrider:idle_seconds_total{engine="0"} 1.5
+# HELP outrider:kv_blocks Blocks.
+# TYPE outrider:kv_blocks gauge
+outrider:kv_blocks 9.0
+# HELP vllm:e2e_seconds Not ours.
+# TYPE vllm:e2e_seconds histogram
+vllm:e2e_seconds_bucket{le="+Inf"} 1.0
+vllm:e2e_seconds_count 1.0
+vllm:e2e_seconds_sum 1.0
+"""
+
+
+def test_times_are_our_own_seconds_over_all_verifiers() -> None:
+    assert times(TEXT) == {
+        "outrider:verify_seconds{plain}_sum": pytest.approx(0.5),
+        "outrider:verify_seconds{plain}_count": 5.0,
+        "outrider:idle_seconds_total": 1.5,
+    }
+
+
+def test_only_what_was_added_is_a_reading() -> None:
+    assert difference({"a": 1.0, "b": 2.0}, {"a": 1.5, "b": 2.0, "c": 3.0}) == {"a": 0.5, "c": 3.0}
+
+
+def test_timings_are_summed_over_stretches() -> None:
+    one = {"outrider:x_seconds_sum": 0.2, "outrider:x_seconds_count": 4.0, "client_cpu_share": 1.0}
+    found = timings([one, one, {"outrider:idle_seconds_total": 0.1}])
+    assert found == [
+        Timing("outrider:idle_seconds", 0.1, 0.0),
+        Timing("outrider:x_seconds", 0.4, 8.0),
+    ]
+    assert found[1].mean_ms == pytest.approx(50)
+    assert found[0].mean_ms is None
+
+
+def test_means_are_weighted_by_time() -> None:
+    short = replace(item("a", 128), readings={"gpu_busy_percent": 10.0})
+    long = replace(item("a", 128 / 3), readings={"gpu_busy_percent": 50.0})
+    assert seen([short, long, item("a", 1)]).means == {"gpu_busy_percent": pytest.approx(40)}
+
+
+def test_samples_are_averaged_over_the_time_asked_for() -> None:
+    samples = Samples()
+    for now, line in ((1.0, "10, 1000, 100.0"), (2.0, "30, 2000, [N/A]"), (9.0, "99, 1, 1")):
+        samples.add(now, line)
+    assert samples.between(0.5, 3.0) == {
+        "gpu_busy_percent": 20.0,
+        "gpu_sm_mhz": 1500.0,
+        "gpu_power_w": 100.0,
+    }
+    assert samples.between(3.0, 4.0) == {}
+
+
+def test_a_watched_system_keeps_its_own_readings() -> None:
+    watched = Watched(Engine(8.0), Samples())
+    assert watched.generate(Work(((1,),), (8,), 0.0, 1)).readings["client_cpu_share"] == 0.25
+
+
+def test_the_first_card_is_described() -> None:
+    text = "NVIDIA H200, 143771, 580.159.04\nNVIDIA H200, 143771, 580.159.04\n"
+    assert parse_description(text) == dict(
+        zip(DESCRIBED, ("NVIDIA H200", "143771", "580.159.04"), strict=True)
+    )
