@@ -17,6 +17,8 @@ from verifier_service.settings import VerifierSettings
 _log = logging.getLogger(__name__)
 
 _PROFILE_COUNTS = (1, 2, 3, 5, 9, 17, 33)
+# Where only requests that predict their answers have drafts, the start need not take as long.
+_PREDICTION_COUNTS = (1, 3, 9)
 _PROFILE_CONTEXT = 256
 # Two of the counts are measured again over a longer context, as long as the model and cache allow.
 _LONG_COUNTS, _LONG_CONTEXT = (1, 9), 1280
@@ -29,11 +31,11 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
     """
     engine = TorchEngine(settings)
     speculative = settings.num_speculative_tokens > 0
-    # Requests with a prediction have drafts without any proposer.
-    drafting = settings.draft_ceiling > 0
-    counts = _PROFILE_COUNTS if drafting else (1,)
+    counts: tuple[int, ...] = _PROFILE_COUNTS
+    if not speculative:
+        counts = _PREDICTION_COUNTS if settings.draft_ceiling else (1,)
     profile = engine.profile(counts, _PROFILE_CONTEXT)
-    attention = _attention(engine, profile) if drafting else (0.0, 0.0)
+    attention = _attention(engine, profile) if speculative else (0.0, 0.0)
     _log.info(
         "step cost by query tokens: %s",
         ", ".join(f"{count}: {seconds * 1e3:.1f} ms" for count, seconds in profile.items()),
