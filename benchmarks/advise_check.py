@@ -61,7 +61,7 @@ def choose_prompts(
 
 
 @contextlib.contextmanager
-def serving(model: str, k: int, dtype: str, folder: Path) -> Iterator[Any]:
+def serving(options: argparse.Namespace, folder: Path) -> Iterator[Any]:
     """A verifier's stub; verifier and proposers end with the context. Raises ServerFailed."""
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -73,18 +73,19 @@ def serving(model: str, k: int, dtype: str, folder: Path) -> Iterator[Any]:
 
     address = f"unix:{folder}/verifier"
     try:
-        for method, options in METHODS.items():
+        for method, own in METHODS.items():
             start(
                 method,
                 "proposer",
                 f"--listen=unix:{folder}/{method}",
                 f"--method={method}",
-                *options,
+                *own,
             )
         start(
-            *("verifier", "verifier", model, f"--listen={address}", f"--dtype={dtype}"),
+            *("verifier", "verifier", options.model, f"--listen={address}"),
+            *(f"--dtype={options.dtype}", f"--threads={options.threads}"),
             *(f"--proposer=unix:{folder}/{method}" for method in METHODS),
-            *("--no-enable-adaptive-verification", f"--num-speculative-tokens={k}"),
+            *("--no-enable-adaptive-verification", f"--num-speculative-tokens={options.k}"),
             f"--draft-deadline-ms={DEADLINE_MS}",
         )
         with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
@@ -232,6 +233,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("-k", type=int, default=8)
     parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--threads", type=int, default=1, help="of the verifier")
     return parser.parse_args(arguments)
 
 
@@ -251,7 +253,7 @@ def run(options: argparse.Namespace, console: Console) -> bool:
     comparisons = []
     with tempfile.TemporaryDirectory(prefix="o-", dir="/tmp") as name:
         folder = Path(name)
-        with serving(options.model, options.k, options.dtype, folder) as stub:
+        with serving(options, folder) as stub:
             for temperature in options.temperatures:
                 for method in METHODS:
                     comparisons.append(compare(stub, prompts, method, temperature, options, folder))
