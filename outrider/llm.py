@@ -10,6 +10,7 @@ import logging
 import queue
 import random
 import secrets
+import threading
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ from outrider.llm_progress import open_bar
 from outrider.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from outrider.llm_engine import LocalEngine
     from outrider.llm_requests import Job, Prompt
     from outrider.model_folders import Model
@@ -260,7 +263,14 @@ def _resolve(model: str, options: LLMOptions) -> Model:
     from outrider.model_folders import resolve_model
 
     store = open_store(options.cache_dir)
-    return resolve_model(str(model), store, lambda name: pull_with_progress(store, name), "model")
+
+    def pull(name: str) -> Path:
+        if threading.current_thread() is threading.main_thread():
+            return pull_with_progress(store, name)
+        # The display takes over a signal, which only the main thread may do.
+        return store.pull(name, lambda stage, done, total: None)
+
+    return resolve_model(str(model), store, pull, "model")
 
 
 def _load(settings: VerifierSettings, speculation: Speculation, options: LLMOptions) -> LocalEngine:

@@ -52,12 +52,12 @@ class LocalEngine:
         self._numbers = itertools.count()
         self._instance = uuid.uuid4().hex[:8]
         self._closing = False
-        self._close_once = threading.Lock()
+        self._closed = threading.Event()
         # Callers that wait for answers.
         self._active = 0
         self._users = threading.Condition()
         self._room = asyncio.Semaphore(_IN_FLIGHT)
-        self._runs: set[asyncio.Task[None]] = set()
+        self._runs: dict[object, asyncio.Task[Any]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="outrider-llm", daemon=True
@@ -79,14 +79,17 @@ class LocalEngine:
         Called on the event loop: `tokens` with how many tokens came, each time that some do;
         `ended` once when nothing more will finish.
         """
+        call = object()
         with self._users:
             self._active += 1
         try:
-            task = self._call(self._start(jobs, finished, tokens, ended))
+            asyncio.run_coroutine_threadsafe(
+                self._run(call, jobs, finished, tokens, ended), self._loop
+            )
             try:
                 yield
             finally:
-                self._call(self._stop(task))
+                self._call(self._stop(call))
         finally:
             with self._users:
                 self._active -= 1
@@ -94,18 +97,26 @@ class LocalEngine:
 
     def close(self) -> None:
         """End all answers as aborted, then the engine, its threads and the loop. Idempotent."""
-        with self._close_once:
-            if self._closing:
-                return
-            self._closing = True
-        self._call(self._end_runs())
-        self.backend.close()
-        self._call(self._end())
+        if threading.current_thread() is self._thread:
+            # Garbage may be collected on any thread, and this one cannot wait for itself.
+            threading.Thread(target=self.close, name="outrider-llm-close").start()
+            return
         with self._users:
-            self._users.wait_for(lambda: not self._active, _LAST_WORDS_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_JOIN_S)
-        self._loop.close()
+            first, self._closing = not self._closing, True
+        if not first:
+            self._closed.wait(_JOIN_S)
+            return
+        try:
+            self._call(self._end_runs())
+            self.backend.close()
+            self._call(self._end())
+            with self._users:
+                self._users.wait_for(lambda: not self._active, _LAST_WORDS_S)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_JOIN_S)
+            self._loop.close()
+        finally:
+            self._closed.set()
 
     async def _open(self, settings: VerifierSettings) -> Generations:
         return Generations(settings, self.backend, gate=self._gate, idle=asyncio.Event())
@@ -117,35 +128,45 @@ class LocalEngine:
         if reason:
             raise RequestError(f"no request is taken: {reason}", status=grpc.StatusCode.UNAVAILABLE)
 
-    async def _start(
+    async def _run(
         self,
+        call: object,
         jobs: Sequence[Job],
         finished: Finished,
         tokens: Callable[[int], None],
         ended: Callable[[], None],
-    ) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._run(jobs, finished, tokens))
-        self._runs.add(task)
-        task.add_done_callback(self._runs.discard)
-        task.add_done_callback(lambda _: ended())
-        return task
-
-    async def _run(
-        self, jobs: Sequence[Job], finished: Finished, tokens: Callable[[int], None]
     ) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number, job in enumerate(jobs):
-                group.create_task(self._finish(number, job, finished, tokens))
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call runs on the event loop")
+        self._runs[call] = task
+        ids = [str(next(self._numbers)) for _ in jobs]
+        # Only so many are in the engine at once: the urgent ones first.
+        order = sorted(range(len(jobs)), key=lambda number: jobs[number].request.priority)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in order:
+                    group.create_task(
+                        self._finish(number, jobs[number], ids[number], finished, tokens)
+                    )
+        finally:
+            del self._runs[call]
+            ended()
 
-    async def _stop(self, *tasks: asyncio.Task[None]) -> None:
-        for task in tasks:
+    async def _stop(self, call: object) -> None:
+        task = self._runs.get(call)
+        if task is not None:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait({task})
 
     async def _finish(
-        self, number: int, job: Job, finished: Finished, tokens: Callable[[int], None]
+        self,
+        number: int,
+        job: Job,
+        request_id: str,
+        finished: Finished,
+        tokens: Callable[[int], None],
     ) -> None:
-        request_id = str(next(self._numbers))
         try:
             output = await self._answer(job, request_id, tokens)
         except Exception as error:
@@ -219,8 +240,9 @@ class LocalEngine:
     async def _end_runs(self) -> None:
         self.generations.shut_down_answers()
         if self._runs:
-            _, late = await asyncio.wait(self._runs, timeout=_LAST_WORDS_S)
-            await self._stop(*late)
+            await asyncio.wait(self._runs.values(), timeout=_LAST_WORDS_S)
+        for call in list(self._runs):
+            await self._stop(call)
 
     async def _end(self) -> None:
         self.generations.close()

@@ -31,7 +31,6 @@ _UNSUPPORTED: Final[Mapping[str, tuple[object, ...]]] = {
     "tensor_parallel_size": (1,),
     "pipeline_parallel_size": (1,),
     "data_parallel_size": (1,),
-    "quantization": (None,),
     "trust_remote_code": (False,),
     "skip_tokenizer_init": (False,),
     "tokenizer": (None,),
@@ -61,13 +60,15 @@ class LLMOptions(BaseModel):
     """Everything `LLM` takes beside the model and `speculative_config`; docs/offline.md tells them.
 
     Sizes are tokens, sequences or bytes as the name says. `proposers` are addresses of running
-    proposers.
+    proposers; the three options behind it belong to them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     device: str = "auto"
+    quantization: Literal["none", "int8", "fp8"] | None = None
+    batch_invariant: bool = False
     seed: int | None = 0
     max_model_len: _PositiveInt | None = None
     max_num_seqs: _PositiveInt = 64
@@ -81,6 +82,7 @@ class LLMOptions(BaseModel):
     proposers: Annotated[tuple[str, ...], Field(strict=False)] = ()
     num_speculative_tokens: Annotated[int, Field(ge=1, le=128)] | None = None
     rejection_sample_method: Literal["coupled", "standard", "block"] | None = None
+    enable_adaptive_verification: bool | None = None
     draft_deadline_ms: Annotated[float, Field(gt=0, le=60_000)] = 10.0
     served_model_name: Annotated[str, Field(min_length=1)] | None = None
     cache_dir: Annotated[Path | None, Field(strict=False)] = None
@@ -141,12 +143,17 @@ def check_speculation(speculative_config: object | None, options: LLMOptions) ->
 
     Raises InputError naming the key, its value and what is allowed.
     """
-    alone = ("num_speculative_tokens", "rejection_sample_method")
+    alone = (
+        "num_speculative_tokens",
+        "rejection_sample_method",
+        "enable_adaptive_verification",
+    )
     if speculative_config is None and options.proposers:
         return Speculation(
             addresses=options.proposers,
             num_speculative_tokens=options.num_speculative_tokens or _DEFAULT_DRAFT_TOKENS,
             rejection_sample_method=options.rejection_sample_method or "coupled",
+            adaptive=options.enable_adaptive_verification is not False,
         )
     if options.proposers:
         raise InputError("proposers: cannot be combined with speculative_config")
@@ -199,6 +206,8 @@ def verifier_settings(
         enforce_eager=options.enforce_eager,
         compile=not options.enforce_eager,
         threads=options.threads,
+        quantization=options.quantization or "none",
+        batch_invariant=options.batch_invariant,
         # Templates come from the caller, who runs any code here anyway.
         trust_request_chat_template=True,
     )

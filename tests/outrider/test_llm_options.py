@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +33,40 @@ def test_the_defaults_are_a_plain_verifier_of_the_same_defaults() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "field", "expected"),
-    [
-        ("dtype", "float32", "dtype", "float32"),
-        ("device", "cpu", "device", "cpu"),
-        ("max_model_len", 99, "max_model_len", 99),
-        ("max_num_seqs", 3, "max_num_seqs", 3),
-        ("max_num_batched_tokens", 77, "max_num_batched_tokens", 77),
-        ("max_logprobs", -1, "max_logprobs", -1),
-        ("enable_prefix_caching", False, "enable_prefix_caching", False),
-        ("enforce_eager", True, "enforce_eager", True),
-        ("enforce_eager", True, "compile", False),
-        ("kv_cache_memory_bytes", 10**6, "kv_cache_bytes", 10**6),
-        ("threads", 2, "threads", 2),
-        ("prefill_stall_ms", 5, "prefill_stall_ms", 5.0),
-        ("served_model_name", "x", "served_model_name", "x"),
-        ("draft_deadline_ms", 2.5, "draft_deadline_ms", 2.5),
-    ],
-)
+# Option, value, the field of the settings that it becomes, the field's value.
+OPTIONS: list[tuple[str, Any, str, Any]] = [
+    ("dtype", "float32", "dtype", "float32"),
+    ("device", "cpu", "device", "cpu"),
+    ("quantization", "int8", "quantization", "int8"),
+    ("batch_invariant", True, "batch_invariant", True),
+    ("max_model_len", 99, "max_model_len", 99),
+    ("max_num_seqs", 3, "max_num_seqs", 3),
+    ("max_num_batched_tokens", 77, "max_num_batched_tokens", 77),
+    ("max_logprobs", -1, "max_logprobs", -1),
+    ("enable_prefix_caching", False, "enable_prefix_caching", False),
+    ("enforce_eager", True, "enforce_eager", True),
+    ("enforce_eager", True, "compile", False),
+    ("kv_cache_memory_bytes", 10**6, "kv_cache_bytes", 10**6),
+    ("threads", 2, "threads", 2),
+    ("prefill_stall_ms", 5, "prefill_stall_ms", 5.0),
+    ("served_model_name", "x", "served_model_name", "x"),
+    ("draft_deadline_ms", 2.5, "draft_deadline_ms", 2.5),
+]
+# Fields that mean nothing here, or are set by the model and by speculation.
+NO_OPTIONS = {
+    *("model", "listen", "engine", "log_level", "drain_seconds", "log_stats_interval_s"),
+    *("max_waiting_requests", "num_prediction_tokens", "trust_request_chat_template"),
+    *("proposers", "expected_proposers", "num_speculative_tokens", "rejection_rule", "adaptive"),
+    "num_speculative_tokens_per_batch_size",
+}
+
+
+def test_every_setting_can_be_set_or_has_a_reason_why_not() -> None:
+    fields = {field.name for field in dataclasses.fields(VerifierSettings)}
+    assert {field for _, _, field, _ in OPTIONS} | NO_OPTIONS == fields
+
+
+@pytest.mark.parametrize(("option", "value", "field", "expected"), OPTIONS)
 def test_an_option_reaches_the_settings(
     option: str, value: object, field: str, expected: object
 ) -> None:
@@ -91,6 +107,7 @@ def test_running_proposers_are_attached_with_options_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"quantization": "awq"}, "quantization: 'awq'"),
         ({"dtype": "int4"}, "dtype: 'int4': input should be 'auto'"),
         ({"max_num_seqs": 0}, "max_num_seqs: 0: input should be greater than or equal to 1"),
         ({"max_model_len": "99"}, "max_model_len: '99': input should be a valid integer"),
@@ -139,5 +156,5 @@ def test_a_config_and_running_proposers_exclude_each_other() -> None:
 
 
 def test_vllms_arguments_may_ask_for_what_is_so_anyway() -> None:
-    same = settings(tensor_parallel_size=1, trust_remote_code=False, tokenizer_mode="auto")
+    same = settings(tensor_parallel_size=1, trust_remote_code=False, quantization=None)
     assert same == settings()

@@ -151,6 +151,13 @@ def test_an_llm_that_nobody_holds_ends(toy_llm: MakeLLM, toy_folder: Path) -> No
     until(lambda: own_threads() <= threads)
 
 
+def test_garbage_collected_on_the_event_loop_ends_it_too(toy_llm: MakeLLM) -> None:
+    threads = own_threads()
+    engine = toy_llm()._engine
+    engine._loop.call_soon_threadsafe(engine.close)
+    until(lambda: own_threads() <= threads)
+
+
 def test_a_process_ends_without_being_asked_to_shut_down(tiny_folder: Path) -> None:
     program = (
         "import sys; from outrider import LLM, SamplingParams\n"
