@@ -152,8 +152,8 @@ def answer(
 def predict(traffic: Path, method: str, k: int, model: str) -> dict[str, Any]:
     """What the command says that `method` accepts of a traffic file."""
     command = [
-        *(OUTRIDER, "advise", str(traffic), "--json", f"-k={k}", "--window=2-5"),
-        f"--model={model}",
+        *(OUTRIDER, "advise", str(traffic), "--json", f"--num-speculative-tokens={k}"),
+        *("--window=2-5", f"--model={model}"),
     ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode != 0:

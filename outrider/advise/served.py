@@ -67,7 +67,8 @@ def ask_verifier(url: str) -> VerifierFacts:
         address=address,
         model=info.model,
         step_cost_ms=dict(info.step_cost_ms),
-        proposers=tuple(proposer.address for proposer in info.proposers),
+        # Those inside the verifier's own process have no address.
+        proposers=tuple(proposer.address for proposer in info.proposers if proposer.address),
         vocabulary_fingerprint=info.vocabulary_fingerprint,
         vocabulary_size=info.vocabulary_size,
         context_limit=info.max_model_len,
