@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from outrider.bench.table import load_title, ratio_of
@@ -90,19 +91,19 @@ def _acceptance(points: Sequence[Point]) -> Series:
 
 
 def _tokens_by_k(points: Sequence[Point]) -> Series:
-    """One line for each load; the baseline stands at K = 0."""
-    found: dict[str, dict[int, float]] = {}
+    """One line for each load; at K = 0 stands the mean of its baselines."""
+    speeds: dict[str, dict[int, set[float]]] = {}
     for point in points:
         k = point.get("num_speculative_tokens")
         if not isinstance(k, int):
             continue
-        line = found.setdefault(load_title(point), {})
-        line[k] = point["output_throughput"]
+        line = speeds.setdefault(load_title(point), {})
+        line.setdefault(k, set()).add(point["output_throughput"])
         if point.get("baseline") is not None:
-            line[0] = point["baseline"]["output_throughput"]
+            line.setdefault(0, set()).add(point["baseline"]["output_throughput"])
     return {
-        load: [(k, speed, speed, speed) for k, speed in sorted(line.items())]
-        for load, line in found.items()
+        load: [(k, (y := fmean(found)), y, y) for k, found in sorted(line.items())]
+        for load, line in speeds.items()
         if len(line) > 1
     }
 

@@ -6,9 +6,8 @@ path as any client's, HTTP included, and not an engine alone.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +15,8 @@ import typer
 
 from outrider.commands import bench_options as o
 from outrider.commands.bench_running import Kept, Reading, print_report, run, tell, write_page
-from outrider.commands.bench_serving import serving
+from outrider.commands.bench_serving import served
 from outrider.commands.models import print_line
-from outrider.errors import InputError
 
 if TYPE_CHECKING:
     from outrider.bench.arms import Load
@@ -265,7 +263,7 @@ def _measure(
         "seed": seed,
         **body,
     }
-    with _server(model, base_url, speculative_config, options, start_timeout_s) as url:
+    with served(model, base_url, speculative_config, options, start_timeout_s) as url:
         outcome = run(
             Target(
                 base_url=url,
@@ -295,27 +293,3 @@ def _measure(
     if html is not None:
         write_page(html, document)
         tell(f"wrote {html}")
-
-
-@contextlib.contextmanager
-def _server(
-    model: str | None,
-    base_url: str | None,
-    speculative_config: str | None,
-    options: Sequence[str],
-    timeout_s: float,
-) -> Iterator[str]:
-    """The URL of the server to measure; started for it unless `base_url` names one."""
-    if base_url is not None:
-        if options or speculative_config is not None:
-            given = options[0] if options else "--speculative-config"
-            raise InputError(
-                f"{given}: the server at --base-url runs already; its options are its own"
-            )
-        yield base_url
-        return
-    if model is None:
-        raise InputError("--model: which model? Name one to serve, or give a server's --base-url")
-    own = [] if speculative_config is None else [f"--speculative-config={speculative_config}"]
-    with serving(model, [*own, *options], timeout_s) as url:
-        yield url

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from outrider.commands.bench_running import tell
+from outrider.errors import InputError
 from outrider.parent import exit_on_sigterm
 
 
@@ -29,6 +30,33 @@ def serving(model: str, options: Sequence[str], timeout_s: float) -> Iterator[st
 
     port = free_port()
     with _running(serve_command(model, port, options), port, timeout_s) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def served(
+    model: str | None,
+    base_url: str | None,
+    speculative_config: str | None,
+    options: Sequence[str],
+    timeout_s: float,
+) -> Iterator[str]:
+    """The URL of the server to measure; started for it unless `base_url` names one.
+
+    Raises InputError where neither is named, or where `options` are for a server that runs already.
+    """
+    if base_url is not None:
+        if options or speculative_config is not None:
+            given = options[0] if options else "--speculative-config"
+            raise InputError(
+                f"{given}: the server at --base-url runs already; its options are its own"
+            )
+        yield base_url
+        return
+    if model is None:
+        raise InputError("--model: which model? Name one to serve, or give a server's --base-url")
+    own = [] if speculative_config is None else [f"--speculative-config={speculative_config}"]
+    with serving(model, [*own, *options], timeout_s) as url:
         yield url
 
 

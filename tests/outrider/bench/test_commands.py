@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from outrider import cli
-from outrider.commands import bench_offline
+from outrider.commands import bench_serving
 from tests.outrider.bench.fake_server import FakeServer, Script
 
 Run = Callable[..., tuple[int, str, str]]
@@ -208,7 +208,7 @@ def test_without_a_url_a_server_is_started(
         asked.append((model, list(options)))
         yield url
 
-    monkeypatch.setattr(bench_offline, "serving", serving)
+    monkeypatch.setattr(bench_serving, "serving", serving)
     code, _, err = outrider(
         *("throughput", "--model", "toy-model", "--num-prompts", "1", "-sc", "{}"),
         *("--", "--threads", "2"),

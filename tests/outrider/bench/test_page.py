@@ -176,3 +176,12 @@ def test_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(InputError, match=r"pip install 'outrider\[bench\]'"):
         require_plots()
     assert plots_module.require_plots is require_plots
+
+
+def test_servers_started_for_each_k_have_baselines_of_their_own() -> None:
+    points = [point("K=2", k=2, baseline=90.0), point("K=4", k=4, baseline=110.0)]
+    reader = read(page(sweep(*points)))
+    assert {"90.0", "110.0"} <= set(reader.text)
+    assert reader.text.count("baseline") == 2
+    shared = read(page(sweep(point("K=2", k=2), point("K=4", k=4))))
+    assert shared.text.count("baseline") == 1
