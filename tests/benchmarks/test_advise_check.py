@@ -133,3 +133,13 @@ def test_all_prompts_are_summed_and_written_as_ids_and_as_text(
     assert seen["text.jsonl"][1]["prompt"] == "x = "
     assert all("output_token_ids" not in line for line in seen["text.jsonl"])
     assert all("output" not in line for line in seen["ids.jsonl"])
+
+
+def test_the_prediction_is_the_commands_own(tmp_path: Path) -> None:
+    traffic = tmp_path / "ids.jsonl"
+    line = {"prompt_token_ids": [1, 2, 3] * 3, "output_token_ids": [1, 2, 3] * 3}
+    traffic.write_text(json.dumps(line))
+    found = advise_check.predict(traffic, "ngram", 4, str(tmp_path))
+    # Eight tokens behind the first: a round of five, and one of the three that are left.
+    assert found["num_spec_steps"] == 2 and found["num_accepted_draft_tokens"] == 7
+    assert found["num_spec_tokens"] == 4
