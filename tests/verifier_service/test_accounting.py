@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.acceptance import Round, total
-from verifier_service.accounting import Account, Ledger
+from verifier_service.accounting import Account, Ledger, ProposerSums
 
 K = 4
 
@@ -110,3 +112,23 @@ def test_a_verifier_without_speculation_counts_tokens() -> None:
     ledger.open(2).add(1, made(0, 0, off_reason="no proposer attached"))
     assert ledger.generation_tokens == 1
     assert ledger.acceptance.histogram == [0]
+
+
+def test_drafts_are_counted_by_whose_they_were() -> None:
+    ledger = Ledger(K)
+    account = ledger.open(3)
+    for name, drafted, accepted in (("a", 3, 2), ("b", 1, 0), ("a", 2, 2), ("", 0, 0)):
+        account.add(accepted + 1, replace(made(drafted, accepted), proposer=name))
+    assert ledger.by_proposer == {"a": ProposerSums(2, 5, 4), "b": ProposerSums(1, 1, 0)}
+
+
+def test_a_request_may_have_a_ceiling_of_its_own() -> None:
+    ledger = Ledger(K)
+    plain = ledger.open(3, num_spec_tokens=0)
+    assert plain.acceptance.to_proto().acceptance_histogram == [0]
+    plain.add(1, made(0, 0))
+    with pytest.raises(ValueError, match="the ceiling is 0"):
+        plain.add(2, made(1, 1))
+    predicted = ledger.open(3, num_spec_tokens=K)
+    predicted.add(3, made(2, 2))
+    assert ledger.acceptance.num_draft_tokens == 2
