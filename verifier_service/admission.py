@@ -33,6 +33,12 @@ class Admission:
     def drafted(self) -> int:
         return sum(self.counts)
 
+    @property
+    def seconds_each(self) -> float:
+        """What each of the admitted drafts adds to the step, in seconds; 0 where there is none."""
+        drafted = self.drafted
+        return float(self.step[drafted] - self.step[0]) / drafted if drafted else 0.0
+
 
 def admit(
     survivals: Floats,

@@ -7,7 +7,6 @@ on the engine's thread between two forwards. `docs/controller.md` explains the p
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from outrider.draft_schedule import DraftSchedule
@@ -16,6 +15,7 @@ from verifier_service.admission import Admission, admit
 from verifier_service.candidates import Candidate, Decision
 from verifier_service.costs import CostTable
 from verifier_service.estimates import AcceptanceEstimates
+from verifier_service.explanation import Explanation
 from verifier_service.messages import DraftBlock
 from verifier_service.offers import Offers, gather
 from verifier_service.probing import ProbeBudget, choose_probes
@@ -23,23 +23,18 @@ from verifier_service.refusals import (
     NO_CEILING,
     DoesNotPay,
     Refuse,
+    decide,
     measuring,
     scheduled_off,
     step_full,
-    without_offer,
 )
+from verifier_service.switch import Switch
 
 __all__ = ["Candidate", "Controller", "Decision"]
 
-# Relative gain over plain below which speculation is given up, and above which it is taken up.
-_LEAVE, _ENTER = 0.005, 0.02
-# Weight of one step in the average gain and wait, while on and (asking seldom) while off.
-_RATE_ON, _RATE_OFF = 1.0 / 48.0, 1.0 / 6.0
-_WAIT_RATE_ON, _WAIT_RATE_OFF = 0.1, 0.5
-# Asking counts as free where its wait is below this share of a step.
-_FREE_WAIT = 0.002
-# A plain step is taken when none was measured for so many steps and little is lost by it.
-_PLAIN_AGE, _PLAIN_MAX_GAIN = 256, 0.25
+# A plain step is taken when what it forgoes, spread over the steps since the last one, is less
+# than this share of them; not before so many.
+_PLAIN_SHARE, _PLAIN_MIN_AGE = 0.001, 8
 # It is also taken when the curve has moved by this share since, on other counts' evidence.
 _PLAIN_DRIFT = 0.1
 
@@ -68,16 +63,12 @@ class Controller:
         self.estimates = AcceptanceEstimates(max(num_speculative_tokens, 1))
         self._ceiling = num_speculative_tokens
         self._schedule = schedule
-        # Sequences that ran when the last step was planned.
-        self._running = 1
         self._adaptive = adaptive
         self._choose = choose
         self._budget = ProbeBudget()
-        self._on = True
-        # Decayed averages: gain of the plans made, seconds waited, deepest draft admitted.
-        self._gain = 2.0 * _ENTER
-        self._wait = -1.0
-        self._depth = float(num_speculative_tokens)
+        self._switch = Switch(num_speculative_tokens)
+        # Sequences that ran when the last step was planned.
+        self._running = 1
         self._step = 0
         # Seconds of a step without and with one draft, for one step and number of sequences.
         self._priced = (-1, 0)
@@ -85,6 +76,8 @@ class Controller:
         self._verified_at: dict[int, int] = {}
         # Each probe of the last plan: seconds spent on it, and seconds that a token is worth.
         self._probing: dict[int, tuple[float, float]] = {}
+        # Seconds for each admitted draft of the last plan, and what a token is worth beside plain.
+        self._price = self._worth = 0.0
         self._last: Admission | None = None
         self._refusal = ""
 
@@ -97,18 +90,19 @@ class Controller:
         most = min(limit, self._ceiling_of(num_sequences))
         if most <= 0:
             return 0
-        if not self._adaptive or self._wait <= 0.0:
+        switch = self._switch
+        if not self._adaptive or switch.wait <= 0.0:
             return most
         rows = max(num_sequences, 1)
         # Asked for each sequence of a step: one look at the table serves them all.
         if self._priced != (self._step, rows):
             self._priced = (self._step, rows)
             self._plain, self._one = self.costs.curve(rows, 2, rows).tolist()
-        if self._wait <= _FREE_WAIT * self._plain:
+        if switch.is_free(self._plain):
             return most
-        if self._on:
-            return min(most, math.ceil(self._depth) + 2)
-        return most if self._budget.affords(self._wait + self._one - self._plain) else 0
+        if switch.on:
+            return min(most, switch.asks)
+        return most if self._budget.affords(switch.wait + self._one - self._plain) else 0
 
     def plan(
         self,
@@ -141,6 +135,7 @@ class Controller:
             return self._decisions(candidates, offers, counts, None, plain_step=False)
         if not candidates:
             return []
+        switch = self._switch
         asked = any(candidate.ask > 0 for candidate in candidates)
         best = admit(
             offers.survivals,
@@ -148,32 +143,27 @@ class Controller:
             sequences=len(candidates),
             others=other_query_tokens,
             context=total_context,
-            waited=max(self._wait, 0.0) if asked else 0.0,
+            waited=max(switch.wait, 0.0) if asked else 0.0,
             most=most,
         )
         if asked:
-            self._follow(best)
+            switch.follow(best.net_gain)
         self._last = best
         counts = best.counts
         plain_step = other_query_tokens == 0 and self._plain_due(best, len(candidates))
-        if plain_step or best.gain < (_LEAVE if self._on else _ENTER):
+        if plain_step or best.gain < switch.threshold:
             counts = [0] * len(offers)
+        self._price = best.seconds_each
+        self._worth = best.plain_seconds / len(candidates)
         if not plain_step:
             self._probe(candidates, offers, counts, best, most)
-        self._depth = max([0.98 * self._depth, *map(float, counts)])
+        switch.admitted(max(counts, default=0))
         return self._decisions(candidates, offers, counts, best, plain_step=plain_step)
 
     def observe_wait(self, seconds: float) -> None:
         """Take in what asking for drafts, and waiting for them, added to this step."""
-        if seconds < 0.0:
-            raise ValueError(f"draft wait is {seconds} seconds; allowed: 0 or more")
-        if self._wait < 0.0:
-            self._wait = seconds
-        # One missed deadline is no habit yet.
-        bounded = min(seconds, 4.0 * self._wait + 1e-3)
-        rate = _WAIT_RATE_ON if self._on else _WAIT_RATE_OFF
-        self._wait += rate * (bounded - self._wait)
-        if not self._on:
+        self._switch.observe_wait(seconds)
+        if not self._switch.on:
             self._budget.spend(seconds)
 
     def observe_step(
@@ -200,8 +190,11 @@ class Controller:
         self.estimates.observe(
             sequence_id, block, greedy=greedy, drafted=drafted, accepted=accepted
         )
-        if sequence_id in self._probing:
-            self._budget.record(accepted, *self._probing[sequence_id])
+        probe = self._probing.get(sequence_id)
+        if probe is not None:
+            self._budget.record(accepted, *probe)
+        elif self._adaptive:
+            self._budget.owe(drafted * self._price - accepted * self._worth)
 
     def observe_shadow(
         self, sequence_id: int, block: DraftBlock, *, greedy: bool, compared: int, matched: int
@@ -225,46 +218,44 @@ class Controller:
         closed = self._closed()
         if closed is not None:
             return f"off: {closed.off_reason}"
-        if self._on or not self._adaptive:
+        switch = self._switch
+        if switch.on or not self._adaptive:
             return "on"
-        if self._last is not None and self._wait > _FREE_WAIT * self._last.plain_seconds:
+        if self._last is not None and not switch.is_free(self._last.plain_seconds):
             return (
-                f"off: asking for drafts does not pay: {self._wait * 1e3:.1f} ms a step, with it "
-                f"speculation is {self._gain:+.1%} against plain decoding"
+                f"off: asking for drafts does not pay: {switch.wait * 1e3:.1f} ms a step, with it "
+                f"speculation is {switch.gain:+.1%} against plain decoding"
             )
         return f"off: {self._refusal or 'no draft offered'}"
 
-    def explain(self) -> dict[str, object]:
-        """The numbers behind the last plan, for logs and metrics; times in milliseconds."""
+    def explain(self) -> Explanation:
+        """The numbers behind the last plan, for logs, metrics and spans."""
         last = self._last
-        return {
-            "state": self.state(),
-            "plain_step_ms": round(last.plain_seconds * 1e3, 3) if last else 0.0,
-            "gain": round(last.gain, 4) if last else 0.0,
-            "average_gain": round(self._gain, 4),
-            "tokens_per_second": round(last.rate, 2) if last else 0.0,
-            "probes": len(self._probing),
-            "probe_share": round(self._budget.share, 4),
-            "draft_wait_ms": round(max(self._wait, 0.0) * 1e3, 3),
-            "acceptance": self.estimates.rates(),
-        }
-
-    def _follow(self, best: Admission) -> None:
-        """Average the gain of asking, and switch across two thresholds."""
-        rate = _RATE_ON if self._on else _RATE_OFF
-        self._gain += rate * (best.net_gain - self._gain)
-        if self._on and self._gain < _LEAVE:
-            self._on = False
-        elif not self._on and self._gain > _ENTER:
-            self._on = True
+        return Explanation(
+            state=self.state(),
+            ceiling=self._ceiling_of(self._running),
+            plain_step_ms=round(last.plain_seconds * 1e3, 3) if last else 0.0,
+            gain=round(last.gain, 4) if last else 0.0,
+            average_gain=round(self._switch.gain, 4) if last else 0.0,
+            tokens_per_second=round(last.rate, 2) if last else 0.0,
+            draft_wait_ms=round(max(self._switch.wait, 0.0) * 1e3, 3),
+            probes=len(self._probing),
+            probe_share=round(self._budget.share, 4),
+            acceptance=self.estimates.rates(),
+        )
 
     def _plain_due(self, best: Admission, sequences: int) -> bool:
-        """Whether to measure a plain step again: all gains are told from what it costs."""
+        """Whether to measure a plain step again: all gains are told from what it costs.
+
+        Else a plain step that seems slower than it is would make drafts look worth their price,
+        and so never be measured.
+        """
         if not any(best.counts):
             return False
         if self.costs.drift(sequences) > _PLAIN_DRIFT:
             return True
-        return best.gain < _PLAIN_MAX_GAIN and self.costs.age(sequences) > _PLAIN_AGE
+        age = self.costs.age(sequences)
+        return age >= _PLAIN_MIN_AGE and best.gain < age * _PLAIN_SHARE
 
     def _probe(
         self,
@@ -275,6 +266,7 @@ class Controller:
         most: int,
     ) -> None:
         """Add drafts that do not seem to pay to `counts`, as far as the probe budget goes."""
+        self._budget.told_free = offers.teach_unverified
         if self._budget.saved <= 0.0 or all(counts):
             return
         since = self._verified_at
@@ -301,26 +293,18 @@ class Controller:
         *,
         plain_step: bool,
     ) -> list[Decision]:
-        result: list[Decision | None] = [None] * len(candidates)
         refuse: Refuse = step_full
         if plain_step:
             refuse = measuring
         elif best is not None and len(best.step) > 1:
             refuse = DoesNotPay(best, sum(counts))
-        chances = offers.survivals[:, 0].tolist()
-        for row, (owner, count) in enumerate(zip(offers.owners, counts, strict=True)):
+        for owner, count in zip(offers.owners, counts, strict=True):
             if count:
                 self._verified_at[candidates[owner].sequence_id] = self._step
-                result[owner] = Decision(offers.blocks[row], count)
-                continue
-            refused = result[owner] = refuse(chances[row])
-            if not plain_step:
-                self._refusal = refused.off_reason
-        closed = self._closed()
-        return [
-            decision or without_offer(candidate, closed)
-            for decision, candidate in zip(result, candidates, strict=True)
-        ]
+        decisions = decide(candidates, offers, counts, refuse, self._closed())
+        if not plain_step and not all(counts):
+            self._refusal = decisions[offers.owners[counts.index(0)]].off_reason
+        return decisions
 
     def _closed(self) -> Decision | None:
         """Why the configuration allows no draft now; None where it does."""

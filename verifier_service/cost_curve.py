@@ -8,32 +8,33 @@ that is read (once for each sequence) and with the rows that read it, whatever t
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from verifier_service.attention_cost import AttentionCost
+from verifier_service.cost_profile import RATIO, Floats, consecutive, knots_of
+
+__all__ = ["CostCurve", "Floats"]
 
 # Weight of an observation of a well-known count of rows, and of the first one of a new count.
 _RATE, _FIRST_RATE = 0.06, 0.3
-# How much every other count moves with it: a busy machine slows all steps alike.
-_COUPLING = 0.3
+# What of a count's observations is still known after each step at other counts.
+_KNOWN_KEEP = 0.98
+# How much every other count moves with it: a busy machine slows all steps alike. A count that was
+# seen so often is half believed in that; what surprises at a new one is its own place in the curve.
+_COUPLING, _HALF_KNOWN = 0.3, 2.0
 # Largest relative surprise that one observation may carry alone: a pause cannot bend the curve. A
 # surprise that its two predecessors confirm carries as much as the middle one of the three, and
 # moves everything faster.
 _CLIP, _CONFIRMED_RATE = 0.1, 0.3
 # Observations that a count which was only profiled counts as old.
-_UNSEEN_AGE = 240
-# Counts of rows up to here are told apart; beyond, counts this ratio apart.
-_DENSE, _RATIO = 256, 1.1
+_UNSEEN_AGE = 60
 # Least share of the measured curve that a shorter context may leave of it.
 _ATTENTION_LEAVES = 0.2
-# Observations that the attention fit remembers, and the prior that holds it at 0: so many of them
-# that differed by so many context tokens.
-_FIT_MEMORY, _FIT_PRIOR, _FIT_CONTEXT = 512.0, 16.0, 128.0
+# How fast the context at which the curve stands follows the contexts that are measured.
+_CONTEXT_RATE = 0.1
 
 
 class CostCurve:
@@ -44,22 +45,19 @@ class CostCurve:
     """
 
     __slots__ = (
+        "_attention",
         "_clock",
         "_context",
-        "_cross",
         "_dense",
         "_drift",
         "_drift_seen",
         "_first",
         "_knots",
-        "_means",
-        "_prior",
+        "_known",
+        "_known_at",
         "_seconds",
         "_seen",
-        "_slopes",
-        "_square",
         "_surprises",
-        "_visits",
     )
 
     def __init__(
@@ -73,22 +71,18 @@ class CostCurve:
         self._seconds = seconds
         # The first knot, and how many knots from it on are 1 apart.
         self._first = int(knots[0])
-        self._dense = _consecutive(knots)
+        self._dense = consecutive(knots)
         self._context = context
+        self._attention = AttentionCost(attention)
         self._clock = 0
         self._surprises = (0.0, 0.0)
         # Sum of the moves that all counts shared, now and when each count was last confirmed.
         self._drift = 0.0
         self._drift_seen = [0.0] * len(knots)
         self._seen = [-_UNSEEN_AGE] * len(knots)
-        self._visits = [0.0] * len(knots)
-        # Seconds for each context token, and for each (context token, row of its sequence).
-        self._slopes = attention
-        self._prior = attention
-        # Mean (context, relative seconds) of each knot, and moments of the deviations from them.
-        self._means = [(0.0, 0.0)] * len(knots)
-        self._square = [0.0, 0.0, 0.0]
-        self._cross = [0.0, 0.0]
+        # Decayed observations of each count, and the clock as of which they are.
+        self._known = [0.0] * len(knots)
+        self._known_at = [0] * len(knots)
 
     @classmethod
     def from_profile(
@@ -101,35 +95,31 @@ class CostCurve:
 
         `context` is the total context length of the profiled steps; `attention` the seconds that
         each context token costs, and each (context token, row of its sequence), as far as known.
-        Medians that fall with more rows are noise: neighbours are pooled until none does. Raises
-        ValueError for an empty profile, a count below 1 or a time that is not positive and finite.
+        Raises ValueError for an empty profile, a count below 1 or a time that is not positive and
+        finite.
         """
-        if not profile:
-            raise ValueError("cost profile is empty; it needs at least one measured count of rows")
-        for rows, seconds in profile.items():
-            if rows < 1:
-                raise ValueError(f"cost profile has {rows} query tokens; allowed: 1 or more")
-            if not 0.0 < seconds < float("inf"):
-                raise ValueError(
-                    f"cost profile has {seconds} seconds at {rows} query tokens; "
-                    "allowed: positive and finite"
-                )
-        counts = sorted(profile)
-        knots = np.array(_counts(counts), dtype=np.float64)
-        curve = np.interp(knots, counts, _monotone([profile[c] for c in counts]))
-        return cls(knots, curve, float(context), attention)
+        knots, seconds = knots_of(profile)
+        return cls(knots, seconds, float(context), attention)
 
     def seconds(self, query_tokens: int, sequences: int = 1, context: int = 0) -> float:
         """Expected seconds of a step of `query_tokens` rows of `sequences` over `context` tokens.
 
         `context` is the sum of the sequences' context lengths.
         """
-        return self._at(query_tokens, sequences, context)
+        start = query_tokens - self._first
+        if 0 <= start < self._dense:
+            result = float(self._seconds[start])
+        else:
+            result = float(self._measured(query_tokens, 1)[0])
+        per_context, per_row = self._attention.slopes
+        depth = query_tokens / max(sequences, 1)
+        moved = (context - self._context) * (per_context + per_row * depth)
+        return max(result + moved, _ATTENTION_LEAVES * result)
 
     def curve(self, first: int, count: int, sequences: int = 1, context: int = 0) -> Floats:
         """Expected seconds for `first`, `first` + 1, ... rows: [count], never falling."""
         result = self._measured(first, count)
-        per_context, per_row = self._slopes
+        per_context, per_row = self._attention.slopes
         if per_context or per_row:
             floor = _ATTENTION_LEAVES * result
             beyond = context - self._context
@@ -150,11 +140,19 @@ class CostCurve:
         surprise, middle = self._believe(seconds / expected - 1.0)
         left, share = self._locate(query_tokens)
         nearest = left if share < 0.5 else left + 1
-        self._fit(nearest, query_tokens, sequences, context, expected * (1.0 + surprise))
-        base = _CONFIRMED_RATE if abs(middle) > _CLIP else _RATE
-        rate = max(base, _FIRST_RATE / (1.0 + self._visits[nearest]))
-        self._visits[nearest] += 1.0
-        self._drift += base * _COUPLING * surprise
+        believed = expected * (1.0 + surprise)
+        self._attention.learn(nearest, query_tokens / sequences, context, believed)
+        self._follow_context(sequences, context)
+        confirmed = abs(middle) > _CLIP
+        base = _CONFIRMED_RATE if confirmed else _RATE
+        known = self._known[nearest] * _KNOWN_KEEP ** (self._clock - self._known_at[nearest])
+        rate = max(base, _FIRST_RATE / (1.0 + known))
+        self._known[nearest] = known + 1.0
+        self._known_at[nearest] = self._clock
+        shared = base * _COUPLING * surprise
+        if not confirmed:
+            shared *= known / (known + _HALF_KNOWN)
+        self._drift += shared
         if abs(surprise) < _CLIP:
             self._seen[nearest] = self._clock
             self._drift_seen[nearest] = self._drift
@@ -162,7 +160,7 @@ class CostCurve:
         lower = values[left] * (1.0 + rate * surprise * (1.0 - share))
         right = left + 1 if share else left
         upper = values[right] * (1.0 + rate * surprise * share) if share else lower
-        values *= 1.0 + base * _COUPLING * surprise
+        values *= 1.0 + shared
         # The freshest measurement stands; older ones that contradict its order give way.
         values[left] = lower
         values[right] = max(lower, upper)
@@ -186,7 +184,7 @@ class CostCurve:
     def _measured(self, first: int, count: int) -> Floats:
         """The curve alone, at the context at which it stands: [count], the caller's own."""
         start = first - self._first
-        if 0 <= start and start + count <= self._dense:
+        if start >= 0 and start + count <= self._dense:
             # Every count has its knot here.
             return self._seconds[start : start + count].copy()
         rows = np.arange(first, first + count, dtype=np.float64)
@@ -195,19 +193,6 @@ class CostCurve:
         if first + count - 1 > last:
             result += self._tail_slope() * np.maximum(rows - last, 0.0)
         return result
-
-    def _at(self, query_tokens: int, sequences: int, context: int) -> float:
-        """`seconds` without the guards of a curve: for one count alone."""
-        start = query_tokens - self._first
-        if 0 <= start < self._dense:
-            result = float(self._seconds[start])
-        else:
-            result = float(self._measured(query_tokens, 1)[0])
-        per_context, per_row = self._slopes
-        moved = (context - self._context) * (
-            per_context + per_row / max(sequences, 1) * query_tokens
-        )
-        return max(result + moved, _ATTENTION_LEAVES * result)
 
     def _milliseconds(self, query_tokens: int) -> float:
         return float(np.interp(query_tokens, self._knots, self._seconds)) * 1e3
@@ -243,85 +228,27 @@ class CostCurve:
 
     def _grow(self, query_tokens: int) -> None:
         last = float(self._knots[-1])
-        if query_tokens < last * _RATIO or query_tokens <= last:
+        if query_tokens < last * RATIO or query_tokens <= last:
             return
         beyond = float(self._seconds[-1]) + self._tail_slope() * (query_tokens - last)
-        if self._dense == len(self._knots) and query_tokens == last + 1.0:
-            self._dense += 1
         self._knots = np.append(self._knots, float(query_tokens))
         self._seconds = np.append(self._seconds, beyond)
+        self._dense = consecutive(self._knots)
         self._seen.append(self._clock - _UNSEEN_AGE)
         self._drift_seen.append(self._drift)
-        self._visits.append(0.0)
-        self._means.append((0.0, 0.0))
+        self._known.append(0.0)
+        self._known_at.append(self._clock)
 
-    def _fit(self, knot: int, rows: float, sequences: int, context: float, seconds: float) -> None:
-        """Learn attention from how steps of like counts differ in context.
+    def _follow_context(self, sequences: int, context: float) -> None:
+        """Let the context at which the curve stands follow what is measured, the curve with it.
 
-        Only deviations within one knot count, so that the curve's own movement cannot hide them.
+        One for all counts: the order of theirs says something only at the same context.
         """
-        depth = rows / sequences
-        keep = 1.0 - 1.0 / _FIT_MEMORY
-        weight = 1.0 / (min(self._visits[knot], _FIT_MEMORY) + 1.0)
-        mean = self._means[knot]
-        moved, excess = context - mean[0], seconds - mean[1]
-        self._means[knot] = (mean[0] + weight * moved, mean[1] + weight * excess)
-        square, cross, damp = self._square, self._cross, 1.0 - weight
-        square[0] = square[0] * keep + damp * moved * moved
-        square[1] = square[1] * keep + damp * moved * moved * depth
-        square[2] = square[2] * keep + damp * moved * moved * depth * depth
-        cross[0] = cross[0] * keep + damp * moved * excess
-        cross[1] = cross[1] * keep + damp * moved * depth * excess
-        self._slopes = _nonnegative_fit(square, cross, _FIT_PRIOR * _FIT_CONTEXT**2, self._prior)
-        # The reference follows the contexts that are measured; the curve moves along. One for all
-        # counts: the order of theirs says something only at the same context.
-        step = 0.1 * (context - self._context)
+        step = _CONTEXT_RATE * (context - self._context)
         self._context += step
-        if self._slopes == (0.0, 0.0):
-            return
-        moved_curve = step * (self._slopes[0] + self._slopes[1] * self._knots / sequences)
-        self._seconds = np.maximum.accumulate(
-            np.maximum(self._seconds + moved_curve, _ATTENTION_LEAVES * self._seconds)
-        )
-
-
-def _counts(profiled: Sequence[int]) -> list[int]:
-    """The counts that a table keeps: dense where few, then spaced evenly in ratio, the last too."""
-    first, last = profiled[0], profiled[-1]
-    counts = list(range(first, min(last, _DENSE) + 1)) or [first]
-    while counts[-1] < last:
-        counts.append(min(math.ceil(counts[-1] * _RATIO), last))
-    return counts
-
-
-def _consecutive(knots: Floats) -> int:
-    """How many knots from the first on are 1 apart."""
-    apart = np.flatnonzero(np.diff(knots) != 1.0)
-    return int(apart[0]) + 1 if len(apart) else len(knots)
-
-
-def _nonnegative_fit(
-    square: list[float], cross: list[float], ridge: float, prior: tuple[float, float]
-) -> tuple[float, float]:
-    """Two-variable regression, drawn to `prior`, with both coefficients at least 0."""
-    a, b, c = square[0] + ridge, square[1], square[2] + ridge
-    x, y = cross[0] + ridge * prior[0], cross[1] + ridge * prior[1]
-    determinant = a * c - b * b
-    first = (c * x - b * y) / determinant
-    second = (a * y - b * x) / determinant
-    if first < 0.0:
-        return 0.0, max(y / c, 0.0)
-    if second < 0.0:
-        return max(x / a, 0.0), 0.0
-    return first, second
-
-
-def _monotone(values: list[float]) -> list[float]:
-    """The nearest never-falling sequence (pool adjacent violators)."""
-    pools: list[tuple[float, int]] = []
-    for value in values:
-        pools.append((value, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (high, m), (low, n) = pools[-2:]
-            pools[-2:] = [((high * m + low * n) / (m + n), m + n)]
-    return [mean for mean, size in pools for _ in range(size)]
+        per_context, per_row = self._attention.slopes
+        if step and (per_context or per_row):
+            moved = step * (per_context + per_row * self._knots / sequences)
+            self._seconds = np.maximum.accumulate(
+                np.maximum(self._seconds + moved, _ATTENTION_LEAVES * self._seconds)
+            )

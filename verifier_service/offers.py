@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from verifier_service.candidates import Candidate
 from verifier_service.choice import ChooseBlock
 from verifier_service.estimates import AcceptanceEstimates, Floats
-from verifier_service.messages import DraftBlock
+from verifier_service.messages import DraftBlock, QForm
 from verifier_service.offsets import Key
 
 
@@ -21,12 +21,15 @@ class Offers:
 
     `owners` are indices of candidates, `lengths` drafts that may be verified, and `survivals`
     [offers, K] the chance that a draft and its predecessors are accepted, 0 from the length on.
+    `teach_unverified` says that blocks which are not verified are compared with the output all
+    the same (`Controller.observe_shadow`).
     """
 
     owners: list[int]
     blocks: list[DraftBlock]
     lengths: list[int]
     survivals: Floats
+    teach_unverified: bool
 
     def __len__(self) -> int:
         return len(self.owners)
@@ -45,6 +48,7 @@ def gather(
     ids: list[int] = []
     keys: list[Key] = []
     several = False
+    told = True
     for index, candidate in enumerate(candidates):
         if candidate.opted_out or not candidate.blocks:
             continue
@@ -60,10 +64,11 @@ def gather(
                 lengths.append(length)
                 ids.append(candidate.sequence_id)
                 keys.append((block.proposer, candidate.greedy))
+                told = told and (candidate.greedy or block.q_form is not QForm.SPARSE)
         several |= own > 1
     chances = estimates.survivals(blocks, lengths, ids, keys, optimistic=several)
     if not several:
-        return Offers(owners, blocks, lengths, chances.mean)
+        return Offers(owners, blocks, lengths, chances.mean, told)
     # Optimism about what is little known makes every proposer get its tries.
     rows = _chosen(owners, blocks, chances.optimistic.tolist(), choose)
     return Offers(
@@ -71,6 +76,7 @@ def gather(
         [blocks[row] for row in rows],
         [lengths[row] for row in rows],
         chances.mean[rows],
+        told,
     )
 
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Share of step time for probes: at first, and at least however much speaks against them.
+# Share of step time for probes: at first, and at least however much speaks against them. What of
+# it is left where blocks teach without being verified: a probe then tells of later drafts only.
 _MAX_SHARE, _MIN_SHARE = 0.012, 0.005
+_SHARE_WHEN_TOLD = 0.4
 # Evidence against (in failed probes) after which the share has halved, and the most that counts.
 _PATIENCE, _MOST_EVIDENCE = 12.0, 40.0
 # Most steps' worth of time that may be saved up.
 _MOST_SAVED = 0.3
+# Most steps' worth of time that admitted drafts may owe: more is luck, and would end probing.
+_MOST_OWED = 0.15
 # Most sequences probed in one step.
 _MOST_PROBES = 8
 # A row counts as free for a probe where it adds no more than this share of a plain step.
@@ -24,11 +28,17 @@ _CHANCE_PER_STEP = 1e-3
 
 
 class ProbeBudget:
-    """Seconds saved up for probes: a share of step time that falls as probes fail to pay."""
+    """Seconds saved up for probes: a share of step time that falls as probes fail to pay.
 
-    __slots__ = ("_against", "_saved", "_step_seconds")
+    Drafts that were admitted and did not pay owe it what they lost, so that both together cost no
+    more than the share. `told_free` says that blocks teach without being verified.
+    """
+
+    __slots__ = ("_against", "_owed", "_saved", "_step_seconds", "told_free")
 
     def __init__(self) -> None:
+        self.told_free = False
+        self._owed = 0.0
         self._saved = 0.0
         self._against = 0.0
         self._step_seconds = 0.0
@@ -36,7 +46,8 @@ class ProbeBudget:
     @property
     def share(self) -> float:
         """Share of step time that probing may take now."""
-        return max(_MIN_SHARE, _MAX_SHARE / (1.0 + self._against / _PATIENCE))
+        share = max(_MIN_SHARE, _MAX_SHARE / (1.0 + self._against / _PATIENCE))
+        return _SHARE_WHEN_TOLD * share if self.told_free else share
 
     @property
     def saved(self) -> float:
@@ -44,14 +55,21 @@ class ProbeBudget:
         return self._saved
 
     def earn(self, step_seconds: float) -> None:
-        """Save this step's share."""
+        """Save this step's share, what is owed first."""
         self._step_seconds = step_seconds
-        self._saved = min(self._saved + self.share * step_seconds, _MOST_SAVED * step_seconds)
+        earned = self.share * step_seconds
+        paid = min(self._owed, earned)
+        self._owed -= paid
+        self._saved = min(self._saved + earned - paid, _MOST_SAVED * step_seconds)
 
     def affords(self, seconds: float) -> bool:
         """Whether `seconds` may be spent. A full purse affords any probe: none is ruled out."""
         most = 0.99 * _MOST_SAVED * self._step_seconds
         return self._saved > 0.0 and self._saved >= min(seconds, most)
+
+    def owe(self, seconds: float) -> None:
+        """Take in what admitted drafts cost beyond what they emitted; below 0 where they paid."""
+        self._owed = min(max(self._owed + seconds, 0.0), _MOST_OWED * self._step_seconds)
 
     def spend(self, seconds: float) -> None:
         self._saved -= seconds

@@ -5,10 +5,11 @@ Knows candidates and the admission's numbers; decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from verifier_service.admission import Admission
 from verifier_service.candidates import Candidate, Decision
+from verifier_service.offers import Offers
 
 # Chance that the first draft is accepted -> the decision that refuses it.
 Refuse = Callable[[float], Decision]
@@ -31,6 +32,27 @@ def without_offer(candidate: Candidate, closed: Decision | None) -> Decision:
     if candidate.limit <= 0:
         return _AT_END
     return _NOT_ASKED if candidate.ask <= 0 else _NOT_OFFERED
+
+
+def decide(
+    candidates: Sequence[Candidate],
+    offers: Offers,
+    counts: Sequence[int],
+    refuse: Refuse,
+    closed: Decision | None,
+) -> list[Decision]:
+    """One decision for each candidate: `counts[i]` drafts of offer i, and a reason where none.
+
+    `refuse` words the refusal of an offer, `closed` that of all drafts, if the configuration does.
+    """
+    decided: list[Decision | None] = [None] * len(candidates)
+    chances = offers.survivals[:, 0].tolist()
+    for row, (owner, count) in enumerate(zip(offers.owners, counts, strict=True)):
+        decided[owner] = Decision(offers.blocks[row], count) if count else refuse(chances[row])
+    return [
+        decision or without_offer(candidate, closed)
+        for decision, candidate in zip(decided, candidates, strict=True)
+    ]
 
 
 def scheduled_off(sequences: int) -> Decision:

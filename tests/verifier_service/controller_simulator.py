@@ -84,7 +84,7 @@ def simulate(
     controller: Controller | None = None,
     noise: float = 0.03,
     pauses: float = 0.0,
-    shadow: bool = False,
+    shadow: bool = True,
     lifetime: int = 0,
     seed: int = 1,
 ) -> Result:

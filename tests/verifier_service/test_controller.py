@@ -213,7 +213,7 @@ def test_turns_off_when_drafts_fail_and_says_why() -> None:
     for _ in range(150):
         step(control, 0)
     assert control.state().startswith("off: verifying does not pay: 1 draft costs ")
-    assert control.explain()["state"] == control.state()
+    assert control.explain().state == control.state()
 
 
 def test_while_off_a_bounded_share_of_steps_is_a_probe() -> None:
@@ -362,9 +362,13 @@ def test_explain_holds_what_a_log_line_needs() -> None:
     for _ in range(10):
         step(control, 2)
     shown = control.explain()
-    assert shown["state"] == "on"
-    assert shown["plain_step_ms"] == pytest.approx(20.0, rel=0.01)
-    assert set(shown) >= {"gain", "average_gain", "draft_wait_ms", "probe_share", "probes"}
-    acceptance = shown["acceptance"]
-    assert isinstance(acceptance, dict)
-    assert len(acceptance["ngram/greedy"]) == K
+    assert shown.state == shown.kind == "on"
+    assert shown.ceiling == K
+    assert shown.plain_step_ms == pytest.approx(20.0, rel=0.01)
+    assert shown.average_gain > 0.3
+    assert len(shown.acceptance["ngram/greedy"]) == K
+    assert "average gain +" in shown.figures()
+    assert "plain step 20.0" in shown.figures()
+    assert "ngram/greedy accepts 0." in shown.figures()
+    assert shown.attributes()["outrider.speculation.state"] == "on"
+    assert shown.attributes()["outrider.speculation.plain_step_ms"] == shown.plain_step_ms

@@ -1,0 +1,65 @@
+"""The numbers behind the controller's decisions, as plain data: for logs, metrics and spans.
+
+Knows no controller: whoever shows a decision takes one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the controller decided last and why; times in milliseconds.
+
+    `state` is `on`, or `off: ` and why. `plain_step_ms` is what a step without drafts of as many
+    sequences takes, `gain` how much more a second emits by the last plan (0.2: a fifth more),
+    `average_gain` the same over the last steps with what asking costs taken off,
+    `tokens_per_second` the last plan's rate, `ceiling` the K that held for it. `draft_wait_ms` is
+    what asking adds to a step; `probe_share` the share of time that probing may take now,
+    `probes` those of the last plan. `acceptance` has the estimated rates by position:
+    {'proposer/greedy': [K rates]}.
+    """
+
+    state: str
+    ceiling: int = 0
+    plain_step_ms: float = 0.0
+    gain: float = 0.0
+    average_gain: float = 0.0
+    tokens_per_second: float = 0.0
+    draft_wait_ms: float = 0.0
+    probes: int = 0
+    probe_share: float = 0.0
+    acceptance: Mapping[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The state without its figures: what makes two states differ in kind."""
+        return ": ".join(self.state.split(": ")[:2])
+
+    def attributes(self) -> dict[str, str | int | float]:
+        """As a span's attributes take it: `outrider.speculation.` and the field's name."""
+        return {
+            f"outrider.speculation.{name}": getattr(self, name)
+            for name in (
+                "state",
+                "ceiling",
+                "plain_step_ms",
+                "gain",
+                "average_gain",
+                "tokens_per_second",
+                "draft_wait_ms",
+            )
+        }
+
+    def figures(self) -> str:
+        """The numbers on one line, for a log."""
+        text = (
+            f"average gain {self.average_gain:+.1%}, plain step {self.plain_step_ms:.2f} ms, "
+            f"asking for drafts {self.draft_wait_ms:.2f} ms a step, K <= {self.ceiling}"
+        )
+        for name, rates in self.acceptance.items():
+            shown = " ".join(f"{rate:.2f}" for rate in rates[: self.ceiling])
+            text += f", {name} accepts {shown}"
+        return text
