@@ -7,7 +7,7 @@ gateways too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -25,6 +25,36 @@ from gateway.verifier import Verifier
 
 # Kinds of steps: the label's value and the field of `pb.StepTimes`.
 _STEPS: Final = (("plain", "plain"), ("drafts", "verify"), ("prefill", "prefill"))
+
+
+# The controller's numbers: what speculation gains, and what it weighs drafts against.
+_FIGURES: Final[tuple[tuple[str, str, Callable[[pb.SpeculationFigures], float]], ...]] = (
+    (
+        "outrider:speculation_average_gain",
+        "Tokens a second with speculation over those without, less 1, asking included.",
+        lambda figures: figures.average_gain,
+    ),
+    (
+        "outrider:speculation_gain",
+        "The same for the last step's plan, asking aside.",
+        lambda figures: figures.gain,
+    ),
+    (
+        "outrider:speculation_ceiling",
+        "Most draft tokens of a sequence in a step, for as many sequences as run.",
+        lambda figures: figures.ceiling,
+    ),
+    (
+        "outrider:plain_step_seconds",
+        "What a step of as many sequences takes without drafts.",
+        lambda figures: figures.plain_step_ms / 1e3,
+    ),
+    (
+        "outrider:draft_asking_seconds",
+        "What asking for drafts, and waiting for them, adds to a step.",
+        lambda figures: figures.draft_wait_ms / 1e3,
+    ),
+)
 
 
 class VerifierSnapshot(Collector):
@@ -113,6 +143,11 @@ class VerifierSnapshot(Collector):
             reason = "" if on else info.speculation_state.removeprefix("off: ").partition(":")[0]
             state.add_metric([*labels, reason], float(on))
         yield state
+        for name, help_text, value in _FIGURES:
+            gauge = GaugeMetricFamily(name, help_text, labels=["model_name", "engine"])
+            for labels, info in speculating:
+                gauge.add_metric(labels, value(info.speculation))
+            yield gauge
 
     def _step_times(self) -> Iterator[Metric]:
         wait = HistogramMetricFamily(

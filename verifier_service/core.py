@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from verifier_service.explanation import Explanation
 from verifier_service.messages import ModelInfo, OutputSink, Request
 from verifier_service.step_times import StepHistograms
 
@@ -22,6 +23,8 @@ class CoreStats:
     prefix_cache_hits: int = 0
     preemptions: int = 0
     speculation_state: str = "off: no proposer attached"
+    # The numbers behind the state, as of a few steps ago.
+    speculation: Explanation = field(default_factory=lambda: Explanation(state="off"))
     # Milliseconds of a verification step by number of query tokens, as measured.
     step_cost_ms: dict[int, float] = field(default_factory=dict)
     step_times: StepHistograms = field(default_factory=StepHistograms)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from speculation.v1 import verifier_pb2
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -52,6 +54,17 @@ class Explanation:
                 "draft_wait_ms",
             )
         }
+
+    def to_proto(self) -> verifier_pb2.SpeculationFigures:
+        return verifier_pb2.SpeculationFigures(
+            ceiling=self.ceiling,
+            plain_step_ms=self.plain_step_ms,
+            gain=self.gain,
+            average_gain=self.average_gain,
+            tokens_per_second=self.tokens_per_second,
+            draft_wait_ms=self.draft_wait_ms,
+            probe_share=self.probe_share,
+        )
 
     def figures(self) -> str:
         """The numbers on one line, for a log."""

@@ -19,6 +19,7 @@ from verifier_service.core import CoreStats, QueueFullError
 from verifier_service.engines.base import Engine
 from verifier_service.messages import DraftSource, ModelInfo, Output, OutputSink, Request
 from verifier_service.scheduler import PREFILL, Scheduler, StepTimes
+from verifier_service.speculation_watch import SpeculationWatch
 
 _log = logging.getLogger(__name__)
 
@@ -45,14 +46,13 @@ class Core:
         self._controller = controller
         self._source = source
         self._max_waiting = max_waiting
-        self._speculative = speculative
         self._asking = AskingCost()
         self._commands: deque[Callable[[], None]] = deque()
         self._queued = 0
         self._wake = threading.Condition()
         self._stopping = False
         self._failure = ""
-        self._state = ""
+        self._watch = SpeculationWatch(controller if speculative else None, _log)
         self._steps = 0
         self._costs: dict[int, float] = {}
         self._stats = self._snapshot()
@@ -169,7 +169,7 @@ class Core:
         elif not prefilled:
             self._asking.observe_plain(len(chunks), around * 1e-9)
         self._stats = self._snapshot()
-        self._log_state()
+        self._watch.observe(self._stats.speculation_state)
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
@@ -180,13 +180,6 @@ class Core:
         views, closed = self._scheduler.views()
         if views or closed:
             self._source.send(views, closed)
-
-    def _log_state(self) -> None:
-        """One line whenever speculation goes on or off, with the reason."""
-        state = self._stats.speculation_state
-        if state != self._state:
-            self._state = state
-            _log.info("speculation %s", state)
 
     def _snapshot(self) -> CoreStats:
         if self._steps % _COSTS_EVERY == 0:
@@ -200,9 +193,8 @@ class Core:
             prefix_cache_queries=self._scheduler.prefix_cache_queries,
             prefix_cache_hits=self._scheduler.prefix_cache_hits,
             preemptions=self._scheduler.num_preemptions,
-            speculation_state=(
-                self._controller.state() if self._speculative else "off: not configured"
-            ),
+            speculation_state=self._watch.state(),
+            speculation=self._watch.explanation,
             step_cost_ms=self._costs,
             step_times=self._scheduler.step_times.snapshot(),
         )

@@ -163,6 +163,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             prompt_tokens_total=ledger.prompt_tokens,
             generation_tokens_total=ledger.generation_tokens,
             speculation_state=speculation_state(stats.speculation_state, proposers),
+            speculation=stats.speculation.to_proto(),
             step_cost_ms=stats.step_cost_ms,
             off_rounds=ledger.off_rounds,
             finished_requests=ledger.finished,

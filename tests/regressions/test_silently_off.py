@@ -5,6 +5,7 @@ Each test's name carries the report; docs/regressions.md lists them all.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import threading
@@ -30,6 +31,7 @@ from tests.verifier_service.serving import serving
 from verifier_service.controller import Controller
 from verifier_service.core import CoreStats
 from verifier_service.costs import CostTable
+from verifier_service.explanation import Explanation
 from verifier_service.loop import Core
 from verifier_service.messages import NoDrafts, Output, Request
 from verifier_service.proposer_state import LinkState, ProposerState, speculation_state
@@ -90,7 +92,14 @@ def test_llamacpp_25345_one_log_line_says_that_speculation_is_off_and_why(
     assert lines[0] == "speculation on"
     assert len(lines) >= 2
     assert all(line.startswith("speculation off: ") for line in lines[1:])
-    assert core.stats().speculation_state == lines[-1].removeprefix("speculation ")
+    # One line for each change of kind, with the numbers behind it; not one for each step.
+    reasons = [
+        line.removeprefix("speculation ").split(": ")[1].split(" (")[0] for line in lines[1:]
+    ]
+    assert all(a != b for a, b in itertools.pairwise(reasons))
+    state = Explanation(state=core.stats().speculation_state)
+    assert lines[-1].startswith(f"speculation {state.kind}")
+    assert "average gain " in lines[-1] and "plain step " in lines[-1]
 
 
 @pytest.mark.parametrize(

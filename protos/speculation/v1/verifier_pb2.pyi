@@ -379,8 +379,26 @@ class StepTimes(_message.Message):
     prefill: _types_pb2.Histogram
     def __init__(self, draft_wait: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ..., plain: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ..., verify: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ..., prefill: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ...) -> None: ...
 
+class SpeculationFigures(_message.Message):
+    __slots__ = ("ceiling", "plain_step_ms", "gain", "average_gain", "tokens_per_second", "draft_wait_ms", "probe_share")
+    CEILING_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    GAIN_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_GAIN_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    PROBE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    ceiling: int
+    plain_step_ms: float
+    gain: float
+    average_gain: float
+    tokens_per_second: float
+    draft_wait_ms: float
+    probe_share: float
+    def __init__(self, ceiling: _Optional[int] = ..., plain_step_ms: _Optional[float] = ..., gain: _Optional[float] = ..., average_gain: _Optional[float] = ..., tokens_per_second: _Optional[float] = ..., draft_wait_ms: _Optional[float] = ..., probe_share: _Optional[float] = ...) -> None: ...
+
 class GetInfoResponse(_message.Message):
-    __slots__ = ("model", "version", "instance_id", "max_model_len", "vocabulary_size", "vocabulary_fingerprint", "eos_token_ids", "engine", "device", "dtype", "num_speculative_tokens", "rejection_rule", "proposers", "acceptance", "running_requests", "waiting_requests", "kv_blocks_total", "kv_blocks_free", "prompt_tokens_total", "generation_tokens_total", "speculation_state", "step_cost_ms", "off_rounds", "finished_requests", "prefix_cache_queries_total", "prefix_cache_hits_total", "preemptions_total", "tools_in_prompt", "acceptance_by_proposer", "step_times")
+    __slots__ = ("model", "version", "instance_id", "max_model_len", "vocabulary_size", "vocabulary_fingerprint", "eos_token_ids", "engine", "device", "dtype", "num_speculative_tokens", "rejection_rule", "proposers", "acceptance", "running_requests", "waiting_requests", "kv_blocks_total", "kv_blocks_free", "prompt_tokens_total", "generation_tokens_total", "speculation_state", "step_cost_ms", "off_rounds", "finished_requests", "prefix_cache_queries_total", "prefix_cache_hits_total", "preemptions_total", "tools_in_prompt", "acceptance_by_proposer", "step_times", "speculation")
     class StepCostMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -432,6 +450,7 @@ class GetInfoResponse(_message.Message):
     TOOLS_IN_PROMPT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTANCE_BY_PROPOSER_FIELD_NUMBER: _ClassVar[int]
     STEP_TIMES_FIELD_NUMBER: _ClassVar[int]
+    SPECULATION_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     instance_id: str
@@ -462,4 +481,5 @@ class GetInfoResponse(_message.Message):
     tools_in_prompt: str
     acceptance_by_proposer: _containers.RepeatedCompositeFieldContainer[ProposerAcceptance]
     step_times: StepTimes
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., instance_id: _Optional[str] = ..., max_model_len: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., vocabulary_fingerprint: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., engine: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., num_speculative_tokens: _Optional[int] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ..., proposers: _Optional[_Iterable[_Union[ProposerState, _Mapping]]] = ..., acceptance: _Optional[_Union[_types_pb2.AcceptanceStats, _Mapping]] = ..., running_requests: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., kv_blocks_free: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., generation_tokens_total: _Optional[int] = ..., speculation_state: _Optional[str] = ..., step_cost_ms: _Optional[_Mapping[int, float]] = ..., off_rounds: _Optional[_Mapping[str, int]] = ..., finished_requests: _Optional[_Mapping[str, int]] = ..., prefix_cache_queries_total: _Optional[int] = ..., prefix_cache_hits_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., tools_in_prompt: _Optional[str] = ..., acceptance_by_proposer: _Optional[_Iterable[_Union[ProposerAcceptance, _Mapping]]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ...) -> None: ...
+    speculation: SpeculationFigures
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., instance_id: _Optional[str] = ..., max_model_len: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., vocabulary_fingerprint: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., engine: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., num_speculative_tokens: _Optional[int] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ..., proposers: _Optional[_Iterable[_Union[ProposerState, _Mapping]]] = ..., acceptance: _Optional[_Union[_types_pb2.AcceptanceStats, _Mapping]] = ..., running_requests: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., kv_blocks_free: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., generation_tokens_total: _Optional[int] = ..., speculation_state: _Optional[str] = ..., step_cost_ms: _Optional[_Mapping[int, float]] = ..., off_rounds: _Optional[_Mapping[str, int]] = ..., finished_requests: _Optional[_Mapping[str, int]] = ..., prefix_cache_queries_total: _Optional[int] = ..., prefix_cache_hits_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., tools_in_prompt: _Optional[str] = ..., acceptance_by_proposer: _Optional[_Iterable[_Union[ProposerAcceptance, _Mapping]]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationFigures, _Mapping]] = ...) -> None: ...
