@@ -35,9 +35,20 @@ def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 def test_a_change_of_figures_is_no_change_of_state(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=LOG.name)
     control = Scripted()
-    watch = SpeculationWatch(control, LOG)
-    for state in ("on", "on", "off: too dear: 1 ms", "off: too dear: 2 ms", "off: none", "on"):
-        control.told = state
+    now = [0.0]
+    watch = SpeculationWatch(control, LOG, clock=lambda: now[0])
+    for second, state in (
+        (0, "on"),
+        (1, "on"),
+        (2, "off: too dear: 1 ms"),
+        (3, "off: too dear: 2 ms"),
+        (4, "off: none"),
+        (5, "off: too dear: 3 ms"),
+        (20, "off: too dear: 4 ms"),
+        (40, "off: none"),
+        (41, "on"),
+    ):
+        now[0], control.told = float(second), state
         watch.observe(watch.state())
     assert lines(caplog, logging.INFO) == [
         "speculation on",
