@@ -221,6 +221,11 @@ def _as_text(raw: RawPrompt, line: dict[str, Any]) -> dict[str, Any]:
     return {**prompt, **_without(line, "prompt_token_ids", "output_token_ids")}
 
 
+def _by_set(sets: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
+    each = len(names) // len(sets)
+    return {name: list(names[i * each : (i + 1) * each]) for i, name in enumerate(sets)}
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", default="smollm2-135m", help="a folder or a known name")
@@ -264,7 +269,7 @@ def run(options: argparse.Namespace, console: Console) -> bool:
         "versions": versions(["outrider", "torch", "transformers"]),
         "command": public_command("benchmarks.advise_check", sys.argv[1:], hidden),
         "model": model.name,
-        "prompts": [raw.name for raw, _ in prompts],
+        "prompts": _by_set(options.sets.split(","), [raw.name for raw, _ in prompts]),
         "limit": LIMIT,
         "comparisons": [comparison.as_json() for comparison in comparisons],
     }

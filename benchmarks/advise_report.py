@@ -11,7 +11,7 @@ from typing import Any
 
 from outrider.acceptance import draft_acceptance_rate, mean_acceptance_length
 
-# Largest relative error of acceptance length and rate that the issue allows.
+# Largest relative error of acceptance length and rate that passes.
 LIMIT = 0.05
 
 
@@ -64,6 +64,7 @@ def page(report: dict[str, Any], comparisons: Sequence[Comparison]) -> str:
     """The report as Markdown."""
     machine = "; ".join(f"{key} {value}" for key, value in report["machine"].items())
     version = "; ".join(f"{key} {value}" for key, value in report["versions"].items())
+    prompts = "; ".join(f"{name}: {', '.join(of)}" for name, of in report["prompts"].items())
     exact = sum(comparison.measured == comparison.predicted for comparison in comparisons)
     met = sum(map(within, comparisons))
     first = comparisons[0]
@@ -78,14 +79,14 @@ def page(report: dict[str, Any], comparisons: Sequence[Comparison]) -> str:
             "",
             f"`{report['command']}`",
             "",
-            f"**{met} of {len(comparisons)} within {LIMIT:.0%}** (the issue's bar, for acceptance "
+            f"**{met} of {len(comparisons)} within {LIMIT:.0%}** (the bar, for acceptance "
             f"length and acceptance rate); in {exact} of {len(comparisons)} every count is equal, "
             "the histogram included.",
             "",
             f"- Machine: {machine}",
             f"- Versions: {version}",
             f"- {report['model']}, K = {first.num_speculative_tokens}, {first.requests} prompts "
-            f"a row, adaptive verification off. Prompts: {', '.join(report['prompts'])}",
+            f"a row, adaptive verification off. Prompts: {prompts}",
             "",
             "| method | T | measured | predicted from ids | error | from text | error |",
             "|---|---|---|---|---|---|---|",

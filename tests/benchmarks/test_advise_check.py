@@ -52,10 +52,11 @@ def test_the_page_says_what_is_equal_and_what_only_close() -> None:
         "versions": {"outrider": "1"},
         "command": "python -m benchmarks.advise_check",
         "model": "m",
-        "prompts": ["a", "b"],
+        "prompts": {"edits": ["a", "b"]},
     }
     text = page(report, [comparison(), comparison(predicted=off(drafted=41))])
     assert "**2 of 2 within 5%**" in text and "in 1 of 2 every count is equal" in text
+    assert "Prompts: edits: a, b" in text
     cells = "| 3.000, 50.0%, 20 of 40 in 10 | 3.000, 48.8%, 20 of 41 in 10 | 2.44% |"
     assert f"| ngram | 0 {cells}" in text
 
