@@ -293,3 +293,19 @@ def test_options_are_refused_before_the_model_is_looked_for() -> None:
 
 def test_no_prompts_have_no_results(toy_llm: MakeLLM) -> None:
     assert toy_llm().generate([], GREEDY) == []
+
+
+def test_a_templates_text_gets_no_further_special_tokens(
+    toy_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = toy_llm()
+    told: list[bool] = []
+
+    def encode(text: str, *, add_special_tokens: bool, truncation: object) -> list[int]:
+        told.append(add_special_tokens)
+        return [5]
+
+    monkeypatch.setattr(llm._engine.backend.text, "encode", encode)
+    llm.chat([{"role": "user", "content": "hi"}], GREEDY, **QUIET)
+    llm.generate("hi", GREEDY, **QUIET)
+    assert told == [False, True]
