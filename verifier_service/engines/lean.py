@@ -149,6 +149,8 @@ def supports(module: nn.Module, config: Any) -> str:
     if getattr(config, "hidden_act", "silu") != "silu":
         return f"activation {config.hidden_act}"
     base: Any = module.model
-    if any(getattr(layer.self_attn, "sliding_window", None) for layer in base.layers):
+    # Mistral's layers have no window of their own, they look it up in the config.
+    window = getattr(config, "sliding_window", None)
+    if any(getattr(layer.self_attn, "sliding_window", window) for layer in base.layers):
         return "sliding-window attention"
     return ""
