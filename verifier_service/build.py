@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 from verifier_service.controller import Controller
 from verifier_service.core import EngineCore
@@ -13,6 +14,8 @@ from verifier_service.loop import Core
 from verifier_service.messages import DraftSource
 from verifier_service.scheduler import Scheduler
 from verifier_service.settings import VerifierSettings
+from verifier_service.simulation.recorder import RoundRecorder
+from verifier_service.simulation.recording import Header
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +49,12 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
         adaptive=settings.adaptive,
         schedule=settings.num_speculative_tokens_per_batch_size,
     )
+    recorder = None
+    if settings.record_rounds is not None:
+        header = Header(
+            settings.num_speculative_tokens, profile, _PROFILE_CONTEXT, attention, settings.device
+        )
+        recorder = RoundRecorder(Path(settings.record_rounds), header)
     scheduler = Scheduler(
         engine.cache,
         controller,
@@ -56,6 +65,7 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
         max_waiting=settings.max_waiting_requests,
         prefix_caching=settings.enable_prefix_caching,
         prefill_stall_s=settings.prefill_stall_ms / 1e3,
+        recorder=recorder,
     )
     return Core(
         engine,

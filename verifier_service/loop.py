@@ -161,7 +161,8 @@ class Core:
             spent * 1e-9 + self._asking.around(len(chunks)),
             prefill_tokens=prefilled,
         )
-        self._pending.extend(scheduler.apply(planned, verdicts, StepTimes(waited, spent)))
+        times = StepTimes(waited, spent, time.perf_counter_ns() - began - spent)
+        self._pending.extend(scheduler.apply(planned, verdicts, times))
         around = time.perf_counter_ns() - began - spent
         if asked:
             cost = self._asking.of(len(chunks), around * 1e-9, (asking + waited) * 1e-9)

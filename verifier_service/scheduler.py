@@ -29,6 +29,7 @@ from verifier_service.sequences import Sequence
 from verifier_service.step_plan import (
     PREFILL,
     Planned,
+    StepRecorder,
     StepTimes,
     prefill_chunk,
     round_chunk,
@@ -53,6 +54,7 @@ class Scheduler:
         max_waiting: int,
         prefix_caching: bool = True,
         prefill_stall_s: float = math.inf,
+        recorder: StepRecorder | None = None,
         num_prediction_tokens: int = 0,
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
@@ -63,6 +65,7 @@ class Scheduler:
         self._tables = BlockTables(cache, prefix_caching=prefix_caching)
         self._prefill = Prefill(self._tables, controller.costs, stall_seconds=prefill_stall_s)
         self._controller = controller
+        self._recorder = recorder
         self._queues = Queues(
             self._tables,
             max_running=max_num_seqs,
@@ -132,6 +135,8 @@ class Scheduler:
         sequences = self._queues.all()
         for sequence in sequences:
             self._end(sequence, finished=False)
+        if self._recorder is not None:
+            self._recorder.close()
         return [sequence.sink for sequence in sequences]
 
     def admit(self) -> None:
@@ -209,6 +214,8 @@ class Scheduler:
     ) -> list[tuple[OutputSink, Output]]:
         """Commit a step's verdicts; what each request is told."""
         self._prefill.observe(planned, times.verify_ns * 1e-9)
+        if self._recorder is not None:
+            self._recorder.observe(planned, verdicts, self._asked, times)
         self.step_times.observe(
             times.draft_wait_ns,
             times.verify_ns,
@@ -334,3 +341,5 @@ class Scheduler:
     def _end(self, sequence: Sequence, *, finished: bool) -> None:
         self._queues.end(sequence, finished=finished)
         self._controller.close(sequence.sequence_id)
+        if self._recorder is not None:
+            self._recorder.end(sequence.sequence_id)

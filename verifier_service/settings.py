@@ -33,6 +33,8 @@ class VerifierSettings:
     (`enable_adaptive_verification`); without it every offered draft is verified.
     `enforce_eager` runs the model without torch.compile and without CUDA graphs.
     `num_speculative_tokens_per_batch_size` lowers the ceiling by the number of running sequences.
+    `record_rounds` is a file that every step's numbers are written to, for
+    verifier_service.simulation.
     """
 
     model: str
@@ -66,6 +68,7 @@ class VerifierSettings:
     trust_request_chat_template: bool = False
     quantization: str = "none"
     batch_invariant: bool = False
+    record_rounds: str | None = None
 
     @property
     def draft_ceiling(self) -> int:

@@ -5,7 +5,9 @@ Knows sequences, chunks, decisions and verdicts; does not know queues or blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as TypingSequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from verifier_service import constraints
 from verifier_service.controller import Controller, Decision
@@ -28,10 +30,34 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Nanoseconds that the step waited for drafts and that its forward and sampling took."""
+    """Nanoseconds that the step waited for drafts and that its forward and sampling took.
+
+    `around_ns` is all that it took besides the forward before its verdicts are committed, the wait
+    included.
+    """
 
     draft_wait_ns: int
     verify_ns: int
+    around_ns: int = 0
+
+
+class StepRecorder(Protocol):
+    """Takes in what steps did, for a recording; called on the engine's thread, must not block."""
+
+    def observe(
+        self,
+        planned: TypingSequence[Planned],
+        verdicts: TypingSequence[Verdict | None],
+        asked: dict[int, int],
+        times: StepTimes,
+    ) -> None:
+        """A step, before its verdicts are committed; `asked` drafts of each sequence."""
+
+    def end(self, sequence_id: int) -> None:
+        """A sequence has ended."""
+
+    def close(self) -> None:
+        """Nothing more follows."""
 
 
 def round_chunk(sequence: Sequence, decision: Decision) -> Chunk:

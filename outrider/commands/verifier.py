@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -136,6 +137,13 @@ def verifier(
     log_stats_interval: Annotated[
         float, typer.Option(min=0, help="Seconds between lines of SpecDecoding metrics; 0: none.")
     ] = 10.0,
+    record_rounds: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write each step's numbers there, never text; at most 64 MiB.",
+        ),
+    ] = None,
     cache_dir: CacheDir = None,
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
@@ -160,6 +168,8 @@ def verifier(
         schedule=schedule,
         adaptive=enable_adaptive_verification,
     ).resolve(proposers)
+    if record_rounds is not None:
+        _require_writable("--record-rounds", record_rounds)
     _require("--device", device, ("auto", "cpu", "cuda"))
     _require("--dtype", dtype, ("auto", "float32", "bfloat16"))
     _require("--quantization", quantization, ("none", "int8", "fp8"))
@@ -215,6 +225,7 @@ def verifier(
                 log_level=log_level,
                 log_stats_interval_s=log_stats_interval,
                 trust_request_chat_template=trust_request_chat_template,
+                record_rounds=str(record_rounds.absolute()) if record_rounds else None,
             )
         )
 
@@ -222,3 +233,12 @@ def verifier(
 def _require(option: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InputError(f"{option}: {value!r} is not one of {', '.join(allowed)}")
+
+
+def _require_writable(option: str, path: Path) -> None:
+    """Find out before a model is loaded that a file cannot be written."""
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise InputError(f"{option}: cannot write {path}: {error.strerror or error}") from error

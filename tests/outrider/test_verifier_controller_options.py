@@ -62,3 +62,20 @@ def test_a_bad_schedule_is_refused_before_the_model_is_looked_for(
         cli.main()
     assert caught.value.code == 2
     assert f"{option}: the first range is [2, 4, 8]; one must start at 1" in capsys.readouterr().err
+
+
+def test_rounds_are_recorded_where_asked_for(settings_of: SettingsOf, tmp_path: Path) -> None:
+    assert settings_of().record_rounds is None
+    path = tmp_path / "rounds.jsonl.gz"
+    assert settings_of("--record-rounds", str(path)).record_rounds == str(path)
+
+
+def test_a_recording_that_cannot_be_written_is_refused_before_the_model_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["--listen", "unix:x", "--record-rounds", str(tmp_path / "no" / "rounds.jsonl")]
+    monkeypatch.setattr(sys, "argv", ["outrider", "verifier", "/no", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    assert "--record-rounds: cannot write" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""Recorded rounds, and the controller's decisions replayed over them without a model."""
