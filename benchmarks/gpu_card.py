@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from benchmarks.systems import Answer, System, Work
+from outrider.errors import OperationError
 
 COMMAND = "nvidia-smi"
 DESCRIBED = {"gpu": "name", "gpu_memory_mib": "memory.total", "driver": "driver_version"}
@@ -26,14 +27,20 @@ PERIOD_MS = 200
 
 
 def describe_card() -> dict[str, str]:
-    """Name, memory and driver of the first card. Raises FileNotFoundError without nvidia-smi."""
+    """Name, memory and driver of the first card.
+
+    Raises FileNotFoundError without nvidia-smi, OperationError where it finds no card.
+    """
     query = ",".join(DESCRIBED.values())
     answer = subprocess.run(
         [COMMAND, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if answer.returncode:
+        said = (answer.stdout + answer.stderr).strip()
+        raise OperationError(f"{COMMAND} ended with code {answer.returncode}: {said}")
     return parse_description(answer.stdout)
 
 

@@ -105,7 +105,7 @@ class GpuReport:
         sections = ["# Tokens a second on a GPU", self._about(), "## Bars", self._summary()]
         keys = found.cell_keys()
         sets = distinct(keys, lambda key: key.prompt_set)
-        for name in sets:
+        for name in sets if relative_is_known(found) else ():
             title = "Relative to vLLM plain on the same card"
             sections += [title if len(sets) == 1 else f"{title}, {name}", self._relative(name)]
         missed = [bar for bar in relative_bars(found) if bar.verdict is Verdict.MISSED]
@@ -242,6 +242,12 @@ class GpuReport:
             return []
         names = ", ".join(dict.fromkeys(cached))
         return [f"**Not cold: {names} found prompt tokens in the cache.**"]
+
+
+def relative_is_known(found: Measurements) -> bool:
+    """Whether anything was measured beside vLLM's plain decoding, as well as that."""
+    rows = distinct(found.cell_keys(), lambda key: key.row)
+    return VLLM_PLAIN in rows and len(rows) > 1
 
 
 def own_plain(row: str) -> str:

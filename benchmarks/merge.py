@@ -99,7 +99,7 @@ def merge_gpu(parts: Sequence[dict[str, Any]]) -> GpuReport:
         for key in report.measurements.cell_keys():
             again += [key] if key in cells else []
             cells[key] = report.measurements.of(key)
-    notes = [f"Made of {len(parts)} runs, one after the other."]
+    notes = [f"Made of {len(parts)} runs, one after the other."] if len(parts) > 1 else []
     if again:
         names = dict.fromkeys(
             f"{key.row}, {clients(key.clients)}, T={key.temperature:g}" for key in again

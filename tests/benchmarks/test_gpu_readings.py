@@ -1,13 +1,23 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_card import DESCRIBED, Samples, Watched, parse_description
+from benchmarks.gpu_card import (
+    DESCRIBED,
+    CardWatch,
+    Samples,
+    Watched,
+    describe_card,
+    parse_description,
+)
 from benchmarks.gpu_readings import Timing, difference, times, timings
 from benchmarks.gpu_seen import seen
 from benchmarks.systems import Work
+from outrider.errors import OperationError
 from tests.benchmarks.gpu_fakes import Engine, item
 
 TEXT = """\
@@ -85,3 +95,36 @@ def test_the_first_card_is_described() -> None:
     assert parse_description(text) == dict(
         zip(DESCRIBED, ("NVIDIA H200", "143771", "580.159.04"), strict=True)
     )
+
+
+def fake_command(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """`nvidia-smi` does what `script` says."""
+    command = folder / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    monkeypatch.setattr("benchmarks.gpu_card.COMMAND", str(command))
+
+
+def test_a_card_that_is_not_there_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_command(tmp_path, monkeypatch, "echo No devices were found; exit 6")
+    with pytest.raises(OperationError, match="ended with code 6: No devices were found"):
+        describe_card()
+
+
+def test_the_card_is_watched_until_the_context_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_command(tmp_path, monkeypatch, "echo 55, 1980, 300; exec sleep 60")
+    came = threading.Event()
+    add = Samples.add
+
+    def heard(samples: Samples, now: float, line: str) -> None:
+        add(samples, now, line)
+        came.set()
+
+    monkeypatch.setattr(Samples, "add", heard)
+    with CardWatch() as watch:
+        assert came.wait(30)
+    assert watch.samples.items[0][1]["gpu_busy_percent"] == 55.0

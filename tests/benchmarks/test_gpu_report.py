@@ -94,3 +94,9 @@ def test_rows_that_were_not_cold_are_exposed() -> None:
 def test_every_row_is_compared_with_its_own_plain_row() -> None:
     assert own_plain(BOTH) == PLAIN
     assert own_plain(VLLM_NGRAM) == VLLM_PLAIN
+
+
+def test_without_the_peer_there_is_no_table_of_ratios_to_it() -> None:
+    assert "Relative to vLLM" not in report(item(PLAIN, 1)).to_markdown()
+    assert "Relative to vLLM" not in report(item(VLLM_PLAIN, 1)).to_markdown()
+    assert "Relative to vLLM" in report(*ITEMS).to_markdown()
