@@ -76,25 +76,26 @@ def attend(
     return out
 
 
+# Triton reads the source: names of types that it does not know may not stand there.
 @triton.jit  # type: ignore[misc,untyped-decorator,unused-ignore]
-def _kernel(
-    query: Any,
-    keys: Any,
-    values: Any,
-    out: Any,
-    cu_query: Any,
-    used: Any,
-    table: Any,
-    table_stride: Any,
-    scale: Any,
-    heads: Any,
-    kv_heads: Any,
-    page: Any,
+def _kernel(  # type: ignore[no-untyped-def]
+    query,
+    keys,
+    values,
+    out,
+    cu_query,
+    used,
+    table,
+    table_stride,
+    scale,
+    heads,
+    kv_heads,
+    page,
     GROUP: tl.constexpr,
     SIZE: tl.constexpr,
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
-) -> None:
+):
     sequence = tl.program_id(0)
     head = tl.program_id(1)
     first = tl.load(cu_query + sequence)

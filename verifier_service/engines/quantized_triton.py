@@ -5,25 +5,24 @@ Knows pointers; does not know when it is worth being called.
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 
 
+# Triton reads the source: names of types that it does not know may not stand there.
 @triton.jit  # type: ignore[misc,untyped-decorator,unused-ignore]
-def product(
-    x: Any,
-    weight: Any,
-    scale: Any,
-    y: Any,
-    count: Any,
-    outputs: Any,
-    depth: Any,
+def product(  # type: ignore[no-untyped-def]
+    x,
+    weight,
+    scale,
+    y,
+    count,
+    outputs,
+    depth,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
-) -> None:
+):
     """y [count, outputs] = (x [count, depth] times weight [outputs, depth] transposed) * scale.
 
     One program computes ROWS x COLUMNS outputs and goes through the whole depth in order. All

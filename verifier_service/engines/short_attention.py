@@ -64,7 +64,13 @@ def short_attention(cache: PagedCache, heads: int) -> ShortAttention | None:
     for count in _TRIED:
         if not paged_triton.serves(query, keys, count):
             continue
-        if not paged_triton.agrees(_through_torch, keys, heads, count):
+        try:
+            agrees = paged_triton.agrees(_through_torch, keys, heads, count)
+        except Exception:
+            # A compiler of another release may refuse it: decoding goes on, and the log says how.
+            _log.exception("attention of few queries runs through torch's kernel")
+            return None
+        if not agrees:
             _log.warning(
                 "attention of few queries runs through torch's kernel: with %d queries a sequence "
                 "ours computes something else",
