@@ -19,7 +19,7 @@ from tests.exactness.enumeration import enumerate_round, quantised
 from tests.exactness.histories import Setting
 from tests.exactness.rounds import expected_variation
 from tests.toy import Toy, total_variation
-from verifier_service.engines.base import CacheShape, Verdict
+from verifier_service.engines.base import Verdict
 from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.layout import pack_choices
 from verifier_service.messages import QForm, RejectionRule, Sampling, SparseRow

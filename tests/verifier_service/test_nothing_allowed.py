@@ -15,7 +15,7 @@ from tests.toy import Toy
 from tests.toy_engine import ToySource, random_guess
 from verifier_service.accounting import Ledger
 from verifier_service.answer import Answer, AnswerOptions
-from verifier_service.engines.base import CacheShape, Chunk
+from verifier_service.engines.base import Chunk
 from verifier_service.engines.choosing import NOTHING_ALLOWED, Chooser
 from verifier_service.engines.layout import pack_choices
 from verifier_service.messages import Output, RejectionRule, Sampling
