@@ -9,8 +9,9 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 
 
-# Triton reads the source: names of types that it does not know may not stand there.
-@triton.jit  # type: ignore[misc,untyped-decorator,unused-ignore]
+# Triton reads the source: names of types that it does not know may not stand there. One kernel for
+# every number of rows: one made for some of them could round in a way of its own.
+@triton.jit(do_not_specialize=["count"])  # type: ignore[misc,untyped-decorator,unused-ignore]
 def product(  # type: ignore[no-untyped-def]
     x,
     weight,
