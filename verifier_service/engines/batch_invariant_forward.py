@@ -36,8 +36,7 @@ def choose_invariant(
 
     `compiled` changes nothing: what is compiled rounds by the number of tokens.
     """
-    if device.type != "cpu":
-        raise ModelLoadError(f"batch_invariant: not offered on device {device}; on cpu")
+    check_device(device)
     refusal = lean.supports(loaded.module, loaded.config) or _rotation(loaded.module)
     if refusal:
         raise ModelLoadError(
@@ -73,6 +72,12 @@ def choose_invariant(
     if difference:
         raise ModelLoadError(f"batch_invariant: this processor's sums differ {difference}")
     return Chosen(forward, f"lean decoder, {products}, batch-invariant")
+
+
+def check_device(device: torch.device) -> None:
+    """What can be said before a model is loaded. Raises ModelLoadError."""
+    if device.type != "cpu":
+        raise ModelLoadError(f"batch_invariant: not offered on device {device}; on cpu")
 
 
 class Trials:

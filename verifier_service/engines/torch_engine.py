@@ -15,7 +15,7 @@ import torch
 
 from verifier_service.engines.attention import PagedCache
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
-from verifier_service.engines.batch_invariant_forward import choose_invariant
+from verifier_service.engines.batch_invariant_forward import check_device, choose_invariant
 from verifier_service.engines.buckets import Buckets
 from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.forward import Chosen, choose_forward
@@ -43,6 +43,8 @@ class TorchEngine:
     def __init__(self, settings: VerifierSettings) -> None:
         """Load the model and make the cache. Raises ModelLoadError."""
         self._device = resolve_device(settings.device)
+        if settings.batch_invariant:
+            check_device(self._device)
         if self._device.type == "cpu" and settings.threads is not None:
             torch.set_num_threads(settings.threads)
         self._loaded = load(

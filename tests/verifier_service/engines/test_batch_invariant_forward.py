@@ -21,7 +21,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from verifier_service.engines import batch_invariant_forward, lean
+from verifier_service.engines import batch_invariant_forward, lean, torch_engine
 from verifier_service.engines.attention import PagedCache
 from verifier_service.engines.base import CacheShape, Chunk
 from verifier_service.engines.batch_invariant_forward import choose_invariant
@@ -240,6 +240,15 @@ def test_a_device_on_which_it_is_not_offered_is_refused(llama_folder: Path) -> N
     cache = PagedCache(loaded.layers, 2, 32, loaded.compute, CPU)
     with pytest.raises(ModelLoadError, match="not offered on device cuda"):
         choose_invariant(loaded, cache, CacheShape(1, 32), torch.device("cuda"), False)
+
+
+def test_a_device_is_refused_before_the_model_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no model in the folder: anything else would say so."""
+    monkeypatch.setattr(torch_engine, "resolve_device", lambda name: torch.device("cuda"))
+    with pytest.raises(ModelLoadError, match="not offered on device cuda"):
+        engine(tmp_path, batch_invariant=True)
 
 
 def test_a_promise_that_does_not_hold_here_is_not_given(
