@@ -9,6 +9,7 @@ other sequences. Nothing that another query of the tile holds enters its sums.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
@@ -51,19 +52,19 @@ def _attend_span(
     begin = span.start - lead
     tiles = -(-(lead + length) // _QUERIES)
     padded = query.new_zeros(tiles * _QUERIES, heads, size)
-    padded[lead : lead + length] = query
+    # In powers of two: exp is many times slower where its results underflow, as masked ones do.
+    torch.mul(query, scale * math.log2(math.e), out=padded[lead : lead + length])
     # [tiles, kv heads, group * queries, size]: heads that share keys are rows of one product.
     folded = padded.view(tiles, _QUERIES, kv_heads, group, size).permute(0, 2, 3, 1, 4)
     folded = folded.reshape(tiles, kv_heads, group * _QUERIES, size)
     key_blocks = [block.permute(1, 2, 0) for block in _blocks(keys, span)]
     value_blocks = [block.transpose(0, 1) for block in _blocks(values, span)]
     out = [
-        _attend_tile(
-            folded[tile], begin + tile * _QUERIES, key_blocks, value_blocks, scale, window, group
-        )
-        for tile in range(tiles)
+        _attend_tile(rows, begin + tile * _QUERIES, key_blocks, value_blocks, window, group)
+        for tile, rows in enumerate(folded)
     ]
-    mixed = torch.stack(out).view(tiles, kv_heads, group, _QUERIES, -1).permute(0, 3, 1, 2, 4)
+    together = torch.stack(out) if tiles > 1 else out[0]
+    mixed = together.view(tiles, kv_heads, group, _QUERIES, -1).permute(0, 3, 1, 2, 4)
     return mixed.reshape(tiles * _QUERIES, heads, -1)[lead : lead + length]
 
 
@@ -72,13 +73,12 @@ def _attend_tile(
     position: int,
     keys: list[Tensor],
     values: list[Tensor],
-    scale: float,
     window: int,
     group: int,
 ) -> Tensor:
     """Queries [kv heads, group * tile, size], the tile's first at `position`; the same shape out.
 
-    Only blocks that the tile's last query may see are read, in order.
+    Scores are in powers of two. Only blocks that the tile's last query may see are read, in order.
     """
     last = position // _KEYS
     first = max(position - window + 1, 0) // _KEYS if window else 0
@@ -86,8 +86,6 @@ def _attend_tile(
     scores = query.new_empty(len(seen), *query.shape[:2], _KEYS)
     for block, into in zip(seen, scores, strict=True):
         torch.bmm(query, keys[block], out=into)
-    scores.mul_(scale)
-    for block, into in zip(seen, scores, strict=True):
         ahead = position - block * _KEYS
         if ahead < _KEYS or (window and ahead + _QUERIES > window):
             into.add_(_mask(ahead, group, window))
@@ -95,7 +93,7 @@ def _attend_tile(
     mixed = total = query.new_zeros(())
     for block, weights in zip(seen, scores, strict=True):
         # One block after the other, whatever number there is: a sum over all may be cut otherwise.
-        weights.exp_()
+        weights.exp2_()
         mixed = mixed + torch.bmm(weights, values[block])
         total = total + weights.sum(dim=-1, keepdim=True)
     return mixed / total
