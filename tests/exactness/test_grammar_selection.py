@@ -63,7 +63,7 @@ def cut_by(q_form: QForm, temperature: float = 1.0) -> Cut:
     """What the scheduler leaves of a block of that form."""
     request = Request("r", list(PROMPT), Sampling(temperature=temperature))
     request.constraint = GrammarConstraint(grammar())
-    sequence = Running(1, request, lambda output: None, K, 1, ids=list(PROMPT))
+    sequence = Running(1, request, lambda output: None, K, K, 1, ids=list(PROMPT))
 
     def cut(block: tuple[int, ...]) -> int:
         offered = DraftBlock("p", len(PROMPT), block, q_form=q_form)
@@ -116,7 +116,7 @@ def test_what_is_cut() -> None:
 def test_a_cut_block_keeps_what_belongs_to_its_drafts() -> None:
     request = Request("r", list(PROMPT), Sampling())
     request.constraint = GrammarConstraint(grammar())
-    sequence = Running(1, request, lambda output: None, K, 1, ids=list(PROMPT))
+    sequence = Running(1, request, lambda output: None, K, K, 1, ids=list(PROMPT))
     whole = DraftBlock("p", 2, (0, 1), confidences=(0.9, 0.8), match_length=3)
     wrong = replace(whole, token_ids=(0, 0))
     assert admissible(sequence, [whole, wrong]) == [

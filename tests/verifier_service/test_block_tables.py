@@ -21,7 +21,7 @@ SIZE = 2
 
 def sequence(ids: list[int], salt: str = "", number: int = 1, **sampling: Any) -> Sequence:
     request = Request(f"r{number}", list(ids), Sampling(**sampling), cache_salt=salt)
-    return Sequence(number, request, lambda output: None, 0, number, ids=list(ids))
+    return Sequence(number, request, lambda output: None, 0, 0, number, ids=list(ids))
 
 
 def make(blocks: int = 12, *, neighbours: bool = False, caching: bool = True) -> BlockTables:
