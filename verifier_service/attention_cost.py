@@ -6,7 +6,7 @@ Knows contexts, rows of a sequence and seconds; does not know the curve over row
 from __future__ import annotations
 
 # Observations that the fit remembers, and the prior that holds it where it was measured: so many
-# of them that differed by so many context tokens.
+# of them that differed by so many context tokens of each sequence.
 _MEMORY, _PRIOR, _CONTEXT = 512.0, 16.0, 128.0
 
 
@@ -27,8 +27,11 @@ class AttentionCost:
         self._square = [0.0, 0.0, 0.0]
         self._cross = [0.0, 0.0]
 
-    def learn(self, knot: int, depth: float, context: float, seconds: float) -> None:
-        """Take in a step of `depth` rows for each sequence that was counted at `knot`."""
+    def learn(
+        self, knot: int, query_tokens: int, sequences: int, context: float, seconds: float
+    ) -> None:
+        """Take in a step of `query_tokens` rows that was counted at `knot`."""
+        depth = query_tokens / sequences
         keep = 1.0 - 1.0 / _MEMORY
         mean_context, mean_seconds, seen = self._means.get(knot, (0.0, 0.0, 0.0))
         weight = 1.0 / (min(seen, _MEMORY) + 1.0)
@@ -44,7 +47,9 @@ class AttentionCost:
         square[2] = square[2] * keep + damp * moved * moved * depth * depth
         cross[0] = cross[0] * keep + damp * moved * excess
         cross[1] = cross[1] * keep + damp * moved * depth * excess
-        self.slopes = _nonnegative_fit(square, cross, _PRIOR * _CONTEXT**2, self._prior)
+        self.slopes = _nonnegative_fit(
+            square, cross, _PRIOR * (_CONTEXT * sequences) ** 2, self._prior
+        )
 
 
 def _nonnegative_fit(

@@ -28,13 +28,13 @@ from verifier_service.refusals import (
     scheduled_off,
     step_full,
 )
-from verifier_service.switch import Switch
+from verifier_service.switch import OWING, Switch
 
 __all__ = ["Candidate", "Controller", "Decision"]
 
 # A plain step is taken when what it forgoes, spread over the steps since the last one, is less
-# than this share of them; not before so many.
-_PLAIN_SHARE, _PLAIN_MIN_AGE = 0.001, 8
+# than this share of them; not before so many, and whatever it forgoes after so many.
+_PLAIN_SHARE, _PLAIN_MIN_AGE, _PLAIN_MAX_AGE = 0.001, 8, 160
 # It is also taken when the curve has moved by this share since, on other counts' evidence.
 _PLAIN_DRIFT = 0.1
 
@@ -151,7 +151,8 @@ class Controller:
         self._last = best
         counts = best.counts
         plain_step = other_query_tokens == 0 and self._plain_due(best, len(candidates))
-        if plain_step or best.gain < switch.threshold:
+        least = OWING if self._budget.owes_much else switch.threshold
+        if plain_step or best.gain < least:
             counts = [0] * len(offers)
         self._price = best.seconds_each
         self._worth = best.plain_seconds / len(candidates)
@@ -255,6 +256,8 @@ class Controller:
         if self.costs.drift(sequences) > _PLAIN_DRIFT:
             return True
         age = self.costs.age(sequences)
+        if age > _PLAIN_MAX_AGE:
+            return True
         return age >= _PLAIN_MIN_AGE and best.gain < age * _PLAIN_SHARE
 
     def _probe(

@@ -1,8 +1,9 @@
 """How long a step of so many sequences takes: medians by query tokens, refreshed online.
 
 Knows numbers of rows and seconds; knows nothing of drafts, acceptance or devices. The curve need
-not be smooth or linear: CPU kernels work in blocks of rows, GPUs in tiles, so the table keeps what
-was measured and interpolates between it. Attention is the second factor: it grows with the context
+not be smooth or linear: CPU kernels work in blocks of rows, GPUs in tiles, so each count of rows is
+kept apart, as a factor on what was profiled; counts that were not measured lately take theirs from
+those that were. Attention is the second factor: it grows with the context
 that is read (once for each sequence) and with the rows that read it, whatever the curve says.
 """
 
@@ -14,23 +15,31 @@ from collections.abc import Mapping
 import numpy as np
 
 from verifier_service.attention_cost import AttentionCost
-from verifier_service.cost_profile import RATIO, Floats, consecutive, knots_of
+from verifier_service.cost_profile import Floats, consecutive, knots_of
 
 __all__ = ["CostCurve", "Floats"]
 
-# Weight of an observation of a well-known count of rows, and of the first one of a new count.
-_RATE, _FIRST_RATE = 0.06, 0.3
-# What of a count's observations is still known after each step at other counts.
-_KNOWN_KEEP = 0.98
-# How much every other count moves with it: a busy machine slows all steps alike. A count that was
-# seen so often is half believed in that; what surprises at a new one is its own place in the curve.
+# Least weight of an observation of a count of rows: that of a well-known one.
+_RATE = 0.06
+# What of a count's observations is still known after each step, and below what it counts as not
+# measured: a factor that one slow step left would otherwise keep a count from being tried again.
+_KNOWN_KEEP, _FORGOTTEN = 0.99, 0.05
+# How near (in the logarithm of rows) a count must be to lend most of what is known of it, and most
+# observations that a count takes from its neighbours.
+_NEAR, _MOST_LENT = 0.15, 2.0
+# Observations that a profiled count is worth.
+_PROFILE_KNOWN = 2.0
+# How much every other measured count moves with it: a busy machine slows all steps alike. A count
+# that was seen so often is half believed in that; what surprises at a new one is its own place.
 _COUPLING, _HALF_KNOWN = 0.3, 2.0
 # Largest relative surprise that one observation may carry alone: a pause cannot bend the curve. A
 # surprise that its two predecessors confirm carries as much as the middle one of the three, and
 # moves everything faster.
 _CLIP, _CONFIRMED_RATE = 0.1, 0.3
-# Observations that a count which was only profiled counts as old.
-_UNSEEN_AGE = 60
+# The same for a count that was not measured before: nobody knows what to expect there.
+_NEW_CLIP = 0.5
+# Observations that a count which was only profiled counts as old, and one that was not even that.
+_UNSEEN_AGE, _UNKNOWN_AGE = 60, 1000
 # Least share of the measured curve that a shorter context may leave of it.
 _ATTENTION_LEAVES = 0.2
 # How fast the context at which the curve stands follows the contexts that are measured.
@@ -51,24 +60,31 @@ class CostCurve:
         "_dense",
         "_drift",
         "_drift_seen",
+        "_factors",
         "_first",
         "_knots",
         "_known",
-        "_known_at",
         "_seconds",
         "_seen",
+        "_shape",
         "_surprises",
+        "_top",
     )
 
     def __init__(
         self,
         knots: Floats,
         seconds: Floats,
+        top: int,
         context: float,
         attention: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self._knots = knots
-        self._seconds = seconds
+        # What was profiled, and the curve: that times each count's factor.
+        self._shape = seconds
+        self._seconds = seconds.copy()
+        # Most rows that were profiled or measured.
+        self._top = top
         # The first knot, and how many knots from it on are 1 apart.
         self._first = int(knots[0])
         self._dense = consecutive(knots)
@@ -80,9 +96,10 @@ class CostCurve:
         self._drift = 0.0
         self._drift_seen = [0.0] * len(knots)
         self._seen = [-_UNSEEN_AGE] * len(knots)
-        # Decayed observations of each count, and the clock as of which they are.
-        self._known = [0.0] * len(knots)
-        self._known_at = [0] * len(knots)
+        # Decayed observations of each count.
+        self._known = np.zeros(len(knots))
+        # What each count takes, over its shape; told only where it is known.
+        self._factors = np.ones(len(knots))
 
     @classmethod
     def from_profile(
@@ -99,7 +116,17 @@ class CostCurve:
         finite.
         """
         knots, seconds = knots_of(profile)
-        return cls(knots, seconds, float(context), attention)
+        curve = cls(knots, seconds, max(profile), float(context), attention)
+        curve._known[np.isin(knots, list(profile))] = _PROFILE_KNOWN
+        return curve
+
+    def derived(self) -> CostCurve:
+        """A curve that begins as this one is, of which nothing was measured yet."""
+        curve = CostCurve(
+            self._knots, self._seconds.copy(), self._top, self._context, self._attention.slopes
+        )
+        curve._seen = [-_UNKNOWN_AGE] * len(curve._seen)
+        return curve
 
     def seconds(self, query_tokens: int, sequences: int = 1, context: int = 0) -> float:
         """Expected seconds of a step of `query_tokens` rows of `sequences` over `context` tokens.
@@ -135,37 +162,49 @@ class CostCurve:
         if query_tokens < 1 or seconds <= 0.0:
             return
         self._clock += 1
-        self._grow(query_tokens)
+        self._top = max(self._top, query_tokens)
         expected = self.seconds(query_tokens, sequences, context)
-        surprise, middle = self._believe(seconds / expected - 1.0)
-        left, share = self._locate(query_tokens)
-        nearest = left if share < 0.5 else left + 1
+        nearest = self._nearest(query_tokens)
+        known = float(self._known[nearest])
+        surprise, middle = self._believe(seconds / expected - 1.0, known)
         believed = expected * (1.0 + surprise)
-        self._attention.learn(nearest, query_tokens / sequences, context, believed)
+        self._attention.learn(nearest, query_tokens, sequences, context, believed)
         self._follow_context(sequences, context)
         confirmed = abs(middle) > _CLIP
         base = _CONFIRMED_RATE if confirmed else _RATE
-        known = self._known[nearest] * _KNOWN_KEEP ** (self._clock - self._known_at[nearest])
-        rate = max(base, _FIRST_RATE / (1.0 + known))
-        self._known[nearest] = known + 1.0
-        self._known_at[nearest] = self._clock
-        shared = base * _COUPLING * surprise
-        if not confirmed:
-            shared *= known / (known + _HALF_KNOWN)
+        rate = max(base, 1.0 / (1.0 + known))
+        self._known *= _KNOWN_KEEP
+        self._known[nearest] += 1.0
+        shared = base * _COUPLING * surprise * known / (known + _HALF_KNOWN)
         self._drift += shared
         if abs(surprise) < _CLIP:
             self._seen[nearest] = self._clock
             self._drift_seen[nearest] = self._drift
-        values = self._seconds
-        lower = values[left] * (1.0 + rate * surprise * (1.0 - share))
-        right = left + 1 if share else left
-        upper = values[right] * (1.0 + rate * surprise * share) if share else lower
-        values *= 1.0 + shared
+        now = float(self._seconds[nearest] / self._shape[nearest])
+        own = float(self._factors[nearest]) if known > _FORGOTTEN else now
+        self._factors *= 1.0 + shared
+        self._factors[nearest] = own + rate * (now * (1.0 + surprise) - own)
+        values = self._pooled()
         # The freshest measurement stands; older ones that contradict its order give way.
-        values[left] = lower
-        values[right] = max(lower, upper)
-        np.minimum(values[:left], values[left], out=values[:left])
-        np.maximum(values[right:], values[right], out=values[right:])
+        np.minimum(values[:nearest], values[nearest], out=values[:nearest])
+        np.maximum(values[nearest:], values[nearest], out=values[nearest:])
+        np.maximum.accumulate(values, out=values)
+        self._seconds = values
+
+    def _pooled(self) -> Floats:
+        """The curve by what was measured, each count leaning on its neighbours."""
+        measured = np.flatnonzero(self._known > _FORGOTTEN)
+        rows, known, own = self._knots[measured], self._known[measured], self._factors[measured]
+        near = np.log(rows)
+        weights = known * np.exp(-np.abs(near[:, None] - near) / _NEAR)
+        np.fill_diagonal(weights, 0.0)
+        nearby = weights.sum(axis=1)
+        lent = np.minimum(nearby, _MOST_LENT / (1.0 + known))
+        others = weights @ own / np.maximum(nearby, 1e-9)
+        factors = (known * own + lent * others) / (known + lent)
+        curve: Floats = np.interp(self._knots, rows, factors)
+        curve *= self._shape
+        return curve
 
     def age(self, query_tokens: int) -> int:
         """How many observations ago a step of about so many rows was last measured as expected."""
@@ -177,7 +216,7 @@ class CostCurve:
 
     def milliseconds(self) -> dict[int, float]:
         """The curve for people: {query tokens: milliseconds} at powers of two and its end."""
-        last = int(self._knots[-1])
+        last = self._top
         counts = [2**i for i in range(last.bit_length()) if 2**i < last]
         return {n: round(self._milliseconds(n), 4) for n in [*counts, last]}
 
@@ -197,47 +236,26 @@ class CostCurve:
     def _milliseconds(self, query_tokens: int) -> float:
         return float(np.interp(query_tokens, self._knots, self._seconds)) * 1e3
 
-    def _locate(self, query_tokens: int) -> tuple[int, float]:
-        """The knot at or below so many rows, and how far towards the next they are (0 to 1)."""
-        if 0 <= query_tokens - self._first < self._dense:
-            return query_tokens - self._first, 0.0
-        left = bisect_right(self._knots, query_tokens) - 1
-        if left < 0:
-            return 0, 0.0
-        if left >= len(self._knots) - 1:
-            return len(self._knots) - 1, 0.0
-        low, high = float(self._knots[left]), float(self._knots[left + 1])
-        return left, (query_tokens - low) / (high - low)
-
     def _tail_slope(self) -> float:
         """Seconds for each row beyond the last knot."""
-        if len(self._knots) == 1:
-            return float(self._seconds[0] / self._knots[0])
         rise = self._seconds[-1] - self._seconds[-2]
         return float(rise / (self._knots[-1] - self._knots[-2]))
 
-    def _believe(self, surprise: float) -> tuple[float, float]:
+    def _believe(self, surprise: float, known: float) -> tuple[float, float]:
         """What of a relative surprise is no passing pause, and the middle of the last three."""
         middle = sorted((*self._surprises, surprise))[1]
         self._surprises = (self._surprises[1], surprise)
-        return min(max(surprise, min(-_CLIP, middle)), max(_CLIP, middle)), middle
+        clip = _CLIP if known >= 1.0 else _NEW_CLIP
+        return min(max(surprise, min(-clip, middle)), max(clip, middle)), middle
 
     def _nearest(self, query_tokens: int) -> int:
-        left, share = self._locate(query_tokens)
-        return left if share < 0.5 else left + 1
-
-    def _grow(self, query_tokens: int) -> None:
-        last = float(self._knots[-1])
-        if query_tokens < last * RATIO or query_tokens <= last:
-            return
-        beyond = float(self._seconds[-1]) + self._tail_slope() * (query_tokens - last)
-        self._knots = np.append(self._knots, float(query_tokens))
-        self._seconds = np.append(self._seconds, beyond)
-        self._dense = consecutive(self._knots)
-        self._seen.append(self._clock - _UNSEEN_AGE)
-        self._drift_seen.append(self._drift)
-        self._known.append(0.0)
-        self._known_at.append(self._clock)
+        """The knot nearest to so many rows."""
+        if 0 <= query_tokens - self._first < self._dense:
+            return query_tokens - self._first
+        right = min(bisect_right(self._knots, query_tokens), len(self._knots) - 1)
+        left = max(right - 1, 0)
+        nearer_left = query_tokens - self._knots[left] < self._knots[right] - query_tokens
+        return left if nearer_left else right
 
     def _follow_context(self, sequences: int, context: float) -> None:
         """Let the context at which the curve stands follow what is measured, the curve with it.
@@ -249,6 +267,6 @@ class CostCurve:
         per_context, per_row = self._attention.slopes
         if step and (per_context or per_row):
             moved = step * (per_context + per_row * self._knots / sequences)
-            self._seconds = np.maximum.accumulate(
-                np.maximum(self._seconds + moved, _ATTENTION_LEAVES * self._seconds)
-            )
+            for values in (self._shape, self._seconds):
+                np.maximum(values + moved, _ATTENTION_LEAVES * values, out=values)
+                np.maximum.accumulate(values, out=values)

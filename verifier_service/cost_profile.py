@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Counts of rows up to here are told apart; beyond, counts this ratio apart.
-DENSE, RATIO = 256, 1.1
+# Counts of rows up to here are told apart; beyond, counts this ratio apart, up to the last.
+DENSE, RATIO, LAST = 256, 1.1, 16_384
 
 
 def knots_of(profile: Mapping[int, float]) -> tuple[Floats, Floats]:
     """Counts of rows and their seconds, never falling: both [knots].
 
-    Medians that fall with more rows are noise: neighbours are pooled until none does. Raises
-    ValueError for an empty profile, a count below 1 or a time that is not positive and finite.
+    Medians that fall with more rows are noise: neighbours are pooled until none does. Beyond what
+    was profiled seconds rise as they did at its end. Raises ValueError for an empty profile, a
+    count below 1 or a time that is not positive and finite.
     """
     if not profile:
         raise ValueError("cost profile is empty; it needs at least one measured count of rows")
@@ -34,8 +35,15 @@ def knots_of(profile: Mapping[int, float]) -> tuple[Floats, Floats]:
                 "allowed: positive and finite"
             )
     counts = sorted(profile)
+    medians = never_falling([profile[count] for count in counts])
     knots = np.array(_counts(counts), dtype=np.float64)
-    return knots, np.interp(knots, counts, never_falling([profile[c] for c in counts]))
+    curve: Floats = np.interp(knots, counts, medians)
+    if len(counts) > 1:
+        slope = (medians[-1] - medians[-2]) / (counts[-1] - counts[-2])
+    else:
+        slope = medians[0] / counts[0]
+    beyond: Floats = slope * np.maximum(knots - counts[-1], 0.0)
+    return knots, curve + beyond
 
 
 def consecutive(knots: Floats) -> int:
@@ -56,9 +64,8 @@ def never_falling(values: Sequence[float], weights: Sequence[float] = ()) -> lis
 
 
 def _counts(profiled: Sequence[int]) -> list[int]:
-    """The counts that a table keeps: dense where few, then spaced evenly in ratio, the last too."""
-    first, last = profiled[0], profiled[-1]
-    counts = list(range(first, min(last, DENSE) + 1)) or [first]
-    while counts[-1] < last:
-        counts.append(min(math.ceil(counts[-1] * RATIO), last))
-    return counts
+    """The counts that a table keeps, the profiled ones beyond the dense part among them."""
+    counts = list(range(profiled[0], max(DENSE, profiled[0]) + 1))
+    while counts[-1] < LAST:
+        counts.append(math.ceil(counts[-1] * RATIO))
+    return sorted({*counts, *profiled})

@@ -7,7 +7,6 @@ costs several times what it costs alone, so no single curve over the rows of a s
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 from verifier_service.cost_curve import CostCurve, Floats
@@ -53,7 +52,7 @@ class CostTable:
         """Take in one measured step; steps that also prefill do not belong here."""
         octave = _octave(sequences)
         if octave not in self._curves:
-            self._curves[octave] = copy.deepcopy(self._nearest(sequences))
+            self._curves[octave] = self._nearest(sequences).derived()
         self._recent = self._curves[octave]
         self._recent.observe(query_tokens, sequences, context, seconds)
 

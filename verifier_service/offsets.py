@@ -18,7 +18,7 @@ Key = tuple[str, bool]
 _LIMIT = 5.0
 # Common offset: precision of its prior, what it keeps of its information each step, and of its
 # value each round.
-_COMMON_PRECISION, _COMMON_KEEP, _COMMON_VALUE_KEEP = 1.0, 0.9, 0.98
+_COMMON_PRECISION, _COMMON_KEEP, _COMMON_VALUE_KEEP = 2.0, 0.9, 0.98
 # Sequence offset: forgetting for each trial, and bounds of its prior's precision. While many are
 # tried, the prior follows how much sequences really differ, so that the luckiest of many do not
 # look good; the less is tried, the more freely an offset moves.

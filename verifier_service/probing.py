@@ -18,7 +18,7 @@ _PATIENCE, _MOST_EVIDENCE = 12.0, 40.0
 # Most steps' worth of time that may be saved up.
 _MOST_SAVED = 0.3
 # Most steps' worth of time that admitted drafts may owe: more is luck, and would end probing.
-_MOST_OWED = 0.15
+_MOST_OWED, _MUCH_OWED = 0.6, 0.3
 # Most sequences probed in one step.
 _MOST_PROBES = 8
 # A row counts as free for a probe where it adds no more than this share of a plain step.
@@ -53,6 +53,11 @@ class ProbeBudget:
     def saved(self) -> float:
         """Seconds that may be spent now; below 0 after a cost that was not foreseen."""
         return self._saved
+
+    @property
+    def owes_much(self) -> bool:
+        """Whether what was admitted lately did not pay: more than luck explains."""
+        return self._owed > _MUCH_OWED * self._step_seconds > 0.0
 
     def earn(self, step_seconds: float) -> None:
         """Save this step's share, what is owed first."""

@@ -9,6 +9,8 @@ import math
 
 # Relative gain over plain below which speculation is given up, and above which it is taken up.
 LEAVE, ENTER = 0.005, 0.02
+# Least gain of a step while what was admitted lately owes more than luck explains.
+OWING = 0.08
 # Weight of one step in the average gain and wait, while on and (asking seldom) while off.
 _RATE_ON, _RATE_OFF = 1.0 / 48.0, 1.0 / 6.0
 _WAIT_RATE_ON, _WAIT_RATE_OFF = 0.1, 0.5
