@@ -67,8 +67,9 @@ def test_a_config_gives_all() -> None:
 def test_shortcuts_are_a_config() -> None:
     found = resolve(ONE, method="ngram", tokens=3)
     assert (found.num_speculative_tokens, found.proposers[0].method) == (3, "ngram")
-    assert resolve(ONE, {"prompt_lookup_max": 3}, method="ngram", tokens=3).proposers[0] == (
-        resolve(ONE, {"method": "ngram", "prompt_lookup_max": 3}, tokens=3).proposers[0]
+    assert (
+        resolve(ONE, {"prompt_lookup_max": 3}, method="ngram", tokens=3).proposers[0]
+        == (resolve(ONE, {"method": "ngram", "prompt_lookup_max": 3}, tokens=3).proposers[0])
     )
     assert "requires num_speculative_tokens" in refusal(ONE, method="ngram")
     assert "num_speculative_tokens: 0" in refusal(ONE, method="ngram", tokens=0)
