@@ -78,6 +78,8 @@ class Controller:
         self._probing: dict[int, tuple[float, float]] = {}
         # Seconds for each admitted draft of the last plan, and what a token is worth beside plain.
         self._price = self._worth = 0.0
+        # Seconds that the drafts of the last plan saved, as far as their rounds were told.
+        self._saved = 0.0
         self._last: Admission | None = None
         self._refusal = ""
 
@@ -154,6 +156,7 @@ class Controller:
         least = OWING if self._budget.owes_much else switch.threshold
         if plain_step or best.gain < least:
             counts = [0] * len(offers)
+        self._saved = 0.0
         self._price = best.seconds_each
         self._worth = best.plain_seconds / len(candidates)
         if not plain_step:
@@ -164,6 +167,8 @@ class Controller:
     def observe_wait(self, seconds: float) -> None:
         """Take in what asking for drafts, and waiting for them, added to this step."""
         self._switch.observe_wait(seconds)
+        if self._adaptive and self._last is not None:
+            self._switch.settle(self._saved, seconds, self._last.plain_seconds)
         if not self._switch.on:
             self._budget.spend(seconds)
 
@@ -191,6 +196,7 @@ class Controller:
         self.estimates.observe(
             sequence_id, block, greedy=greedy, drafted=drafted, accepted=accepted
         )
+        self._saved += accepted * self._worth - drafted * self._price
         probe = self._probing.get(sequence_id)
         if probe is not None:
             self._budget.record(accepted, *probe)
