@@ -168,7 +168,7 @@ class Controller:
         """Take in what asking for drafts, and waiting for them, added to this step."""
         self._switch.observe_wait(seconds)
         if self._adaptive and self._last is not None:
-            self._switch.settle(self._saved, seconds, self._last.plain_seconds)
+            self._switch.settle(self._saved, self._last.plain_seconds)
         if not self._switch.on:
             self._budget.spend(seconds)
 

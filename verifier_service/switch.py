@@ -16,8 +16,8 @@ _RATE_ON, _RATE_OFF = 1.0 / 48.0, 1.0 / 6.0
 _WAIT_RATE_ON, _WAIT_RATE_OFF = 0.1, 0.5
 # Asking counts as free where its wait is below this share of a step.
 _FREE_WAIT = 0.002
-# Waits whose worth may be saved up, and what may be lost beyond that before speculation is given up:
-# so many waits, or so many plain steps where that is more.
+# Waits whose worth may be saved up, and what may be lost beyond that before speculation is given
+# up: so many waits, or so many plain steps where that is more.
 _MOST_SAVED, _MOST_LOST, _MOST_STEPS_LOST = 32.0, 1.5, 0.6
 # What the deepest draft admitted keeps of itself in a step without it, and how many are asked for
 # beyond it.
@@ -66,15 +66,15 @@ class Switch:
             self.on = True
             self._account = 0.0
 
-    def settle(self, saved: float, waited: float, plain_seconds: float) -> None:
-        """Take in seconds that a step's drafts really saved, and what asking for them added.
+    def settle(self, saved: float, plain_seconds: float) -> None:
+        """Take in seconds that a step's drafts really saved; asking took what it usually does.
 
         While on, what was lost since it went on may not exceed what was saved by more than a wait
         or so: an average alone goes on for dozens of steps after text has changed.
         """
         if not self.on or self.is_free(plain_seconds):
             return
-        self._account = min(self._account + saved - waited, _MOST_SAVED * self.wait)
+        self._account = min(self._account + saved - self.wait, _MOST_SAVED * self.wait)
         if self._account < -max(_MOST_LOST * self.wait, _MOST_STEPS_LOST * plain_seconds):
             self.on = False
             self.gain = min(self.gain, 0.0)
