@@ -33,8 +33,10 @@ from verifier_service.switch import OWING, Switch
 __all__ = ["Candidate", "Controller", "Decision"]
 
 # A plain step is taken when what it forgoes, spread over the steps since the last one, is less
-# than this share of them; not before so many, and whatever it forgoes after so many.
-_PLAIN_SHARE, _PLAIN_MIN_AGE, _PLAIN_MAX_AGE = 0.001, 8, 160
+# than this share of them; not before so many, and whatever it forgoes after so many. While it was
+# measured once only, the share is so many times as large: one look is mostly noise.
+_PLAIN_SHARE, _PLAIN_MIN_AGE, _PLAIN_MAX_AGE = 0.001, 4, 160
+_PLAIN_FEW = 5.0
 # It is also taken when the curve has moved by this share since, on other counts' evidence.
 _PLAIN_DRIFT = 0.1
 
@@ -264,7 +266,8 @@ class Controller:
         age = self.costs.age(sequences)
         if age > _PLAIN_MAX_AGE:
             return True
-        return age >= _PLAIN_MIN_AGE and best.gain < age * _PLAIN_SHARE
+        share = _PLAIN_SHARE * (1.0 + _PLAIN_FEW / max(self.costs.known(sequences), 1.0))
+        return age >= _PLAIN_MIN_AGE and best.gain < age * share
 
     def _probe(
         self,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from verifier_service.attention_cost import AttentionCost
-from verifier_service.cost_profile import Floats, consecutive, knots_of
+from verifier_service.cost_profile import Floats, consecutive, knots_of, nearness
 
 __all__ = ["CostCurve", "Floats"]
 
@@ -24,9 +24,8 @@ _RATE = 0.06
 # What of a count's observations is still known after each step, and below what it counts as not
 # measured: a factor that one slow step left would otherwise keep a count from being tried again.
 _KNOWN_KEEP, _FORGOTTEN = 0.99, 0.05
-# How near (in the logarithm of rows) a count must be to lend most of what is known of it, and most
-# observations that a count takes from its neighbours.
-_NEAR, _MOST_LENT = 0.15, 2.0
+# Most observations that a count of which nothing is known takes from its neighbours.
+_MOST_LENT = 2.0
 # Observations that a profiled count is worth.
 _PROFILE_KNOWN = 2.0
 # How much every other measured count moves with it: a busy machine slows all steps alike. A count
@@ -42,8 +41,8 @@ _NEW_CLIP = 0.5
 _UNSEEN_AGE, _UNKNOWN_AGE = 60, 1000
 # Least share of the measured curve that a shorter context may leave of it.
 _ATTENTION_LEAVES = 0.2
-# How fast the context at which the curve stands follows the contexts that are measured.
-_CONTEXT_RATE = 0.1
+# The context at which the curve stands moves half way to what is measured every so many steps.
+_CONTEXT_EVERY, _CONTEXT_RATE = 8, 0.5
 
 
 class CostCurve:
@@ -64,6 +63,7 @@ class CostCurve:
         "_first",
         "_knots",
         "_known",
+        "_nearness",
         "_seconds",
         "_seen",
         "_shape",
@@ -78,6 +78,7 @@ class CostCurve:
         top: int,
         context: float,
         attention: tuple[float, float] = (0.0, 0.0),
+        near: Floats | None = None,
     ) -> None:
         self._knots = knots
         # What was profiled, and the curve: that times each count's factor.
@@ -98,6 +99,7 @@ class CostCurve:
         self._seen = [-_UNSEEN_AGE] * len(knots)
         # Decayed observations of each count.
         self._known = np.zeros(len(knots))
+        self._nearness = nearness(knots) if near is None else near
         # What each count takes, over its shape; told only where it is known.
         self._factors = np.ones(len(knots))
 
@@ -123,7 +125,12 @@ class CostCurve:
     def derived(self) -> CostCurve:
         """A curve that begins as this one is, of which nothing was measured yet."""
         curve = CostCurve(
-            self._knots, self._seconds.copy(), self._top, self._context, self._attention.slopes
+            self._knots,
+            self._seconds.copy(),
+            self._top,
+            self._context,
+            self._attention.slopes,
+            self._nearness,
         )
         curve._seen = [-_UNKNOWN_AGE] * len(curve._seen)
         return curve
@@ -169,7 +176,8 @@ class CostCurve:
         surprise, middle = self._believe(seconds / expected - 1.0, known)
         believed = expected * (1.0 + surprise)
         self._attention.learn(nearest, query_tokens, sequences, context, believed)
-        self._follow_context(sequences, context)
+        if self._clock % _CONTEXT_EVERY == 0:
+            self._follow_context(sequences, context)
         confirmed = abs(middle) > _CLIP
         base = _CONFIRMED_RATE if confirmed else _RATE
         rate = max(base, 1.0 / (1.0 + known))
@@ -195,12 +203,11 @@ class CostCurve:
         """The curve by what was measured, each count leaning on its neighbours."""
         measured = np.flatnonzero(self._known > _FORGOTTEN)
         rows, known, own = self._knots[measured], self._known[measured], self._factors[measured]
-        near = np.log(rows)
-        weights = known * np.exp(-np.abs(near[:, None] - near) / _NEAR)
-        np.fill_diagonal(weights, 0.0)
-        nearby = weights.sum(axis=1)
+        near = self._nearness[measured[:, None], measured]
+        # What is known nearby, and the mean of the factors there.
+        nearby = near @ known
         lent = np.minimum(nearby, _MOST_LENT / (1.0 + known))
-        others = weights @ own / np.maximum(nearby, 1e-9)
+        others = near @ (known * own) / np.maximum(nearby, 1e-9)
         factors = (known * own + lent * others) / (known + lent)
         curve: Floats = np.interp(self._knots, rows, factors)
         curve *= self._shape
@@ -209,6 +216,10 @@ class CostCurve:
     def age(self, query_tokens: int) -> int:
         """How many observations ago a step of about so many rows was last measured as expected."""
         return self._clock - self._seen[self._nearest(query_tokens)]
+
+    def known(self, query_tokens: int) -> float:
+        """Decayed number of observations of about so many rows."""
+        return float(self._known[self._nearest(query_tokens)])
 
     def drift(self, query_tokens: int) -> float:
         """How far, relatively, the curve has moved at so many rows on others' evidence alone."""

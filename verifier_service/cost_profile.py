@@ -16,6 +16,9 @@ Floats = NDArray[np.float64]
 # Counts of rows up to here are told apart; beyond, counts this ratio apart, up to the last.
 DENSE, RATIO, LAST = 256, 1.1, 16_384
 
+# How far away, in the logarithm of rows, a count lends a third of what one beside it does.
+_NEAR = 0.15
+
 
 def knots_of(profile: Mapping[int, float]) -> tuple[Floats, Floats]:
     """Counts of rows and their seconds, never falling: both [knots].
@@ -50,6 +53,14 @@ def consecutive(knots: Floats) -> int:
     """How many knots from the first on are 1 apart."""
     apart = np.flatnonzero(np.diff(knots) != 1.0)
     return int(apart[0]) + 1 if len(apart) else len(knots)
+
+
+def nearness(knots: Floats) -> Floats:
+    """How much each knot may lend each other, 0 to itself: [knots, knots], at most 1."""
+    logs = np.log(knots)
+    near: Floats = np.exp(-np.abs(logs[:, None] - logs) / _NEAR)
+    np.fill_diagonal(near, 0.0)
+    return near
 
 
 def never_falling(values: Sequence[float], weights: Sequence[float] = ()) -> list[float]:

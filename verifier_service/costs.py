@@ -63,6 +63,10 @@ class CostTable:
         """
         return self._nearest(sequences).age(sequences)
 
+    def known(self, sequences: int) -> float:
+        """Decayed number of plain steps of so many that were measured."""
+        return self._nearest(sequences).known(sequences)
+
     def drift(self, sequences: int) -> float:
         """How far, relatively, their plain step has moved on the evidence of other rows alone."""
         return self._nearest(sequences).drift(sequences)
