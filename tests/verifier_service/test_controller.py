@@ -94,6 +94,8 @@ def test_cheap_drafts_are_verified_and_dear_ones_are_not() -> None:
 
 def test_decisions_come_in_the_candidates_order_each_with_its_reason() -> None:
     control = controller()
+    # Else the first step would be plain, to measure it.
+    control.observe_step(7, 7, 700, control.costs.seconds(7, 7))
     decisions = control.plan(
         [
             candidate(1, [], ask=K),
