@@ -32,6 +32,8 @@ class Round:
     draft_wait_ns: int = 0
     verify_ns: int = 0
     lookahead_hit: bool = False
+    # The drafts that were verified, accepted ones first.
+    draft_token_ids: tuple[int, ...] = ()
 
     def cut(self, emitted: int) -> Round:
         """The same round had only its first `emitted` tokens been emitted."""
@@ -46,6 +48,7 @@ class Round:
             draft_wait_ns=self.draft_wait_ns,
             verify_ns=self.verify_ns,
             lookahead_hit=self.lookahead_hit,
+            draft_token_ids=self.draft_token_ids,
         )
 
 

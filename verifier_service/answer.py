@@ -314,4 +314,5 @@ def _round_message(round_: Round) -> verifier_pb2.Round:
         draft_wait_ns=round_.draft_wait_ns,
         verify_ns=round_.verify_ns,
         lookahead_hit=round_.lookahead_hit,
+        draft_token_ids=round_.draft_token_ids,
     )

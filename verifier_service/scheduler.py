@@ -303,6 +303,7 @@ class Scheduler:
             draft_wait_ns=times.draft_wait_ns,
             verify_ns=times.verify_ns,
             lookahead_hit=bool(decision.block and decision.block.lookahead_hit),
+            draft_token_ids=decision.block.token_ids[: decision.drafted] if decision.block else (),
         )
         if reason is not None:
             self._end(sequence, finished=True)

@@ -139,20 +139,22 @@ class SequenceUpdate(_message.Message):
     def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., open: _Optional[_Union[SequenceOpen, _Mapping]] = ..., commit: _Optional[_Union[SequenceCommit, _Mapping]] = ..., max_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class SequenceOpen(_message.Message):
-    __slots__ = ("offset", "token_ids", "prompt_length", "more", "sampling", "cache_salt")
+    __slots__ = ("offset", "token_ids", "prompt_length", "more", "sampling", "cache_salt", "traceparent")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     offset: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     prompt_length: int
     more: bool
     sampling: _types_pb2.DraftSampling
     cache_salt: str
-    def __init__(self, offset: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., prompt_length: _Optional[int] = ..., more: _Optional[bool] = ..., sampling: _Optional[_Union[_types_pb2.DraftSampling, _Mapping]] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, offset: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., prompt_length: _Optional[int] = ..., more: _Optional[bool] = ..., sampling: _Optional[_Union[_types_pb2.DraftSampling, _Mapping]] = ..., cache_salt: _Optional[str] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class SequenceCommit(_message.Message):
     __slots__ = ("base_length", "token_ids", "proposer", "drafted", "accepted", "features")

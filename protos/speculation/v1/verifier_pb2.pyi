@@ -129,7 +129,7 @@ class Prediction(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "detokenize", "add_special_tokens", "detailed_acceptance", "include_rounds", "priority", "cache_salt", "model", "structured", "truncate_prompt_tokens", "truncate_right", "prediction")
+    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "detokenize", "add_special_tokens", "detailed_acceptance", "include_rounds", "priority", "cache_salt", "model", "structured", "truncate_prompt_tokens", "truncate_right", "prediction", "workload")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +147,7 @@ class GenerateRequest(_message.Message):
     TRUNCATE_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_RIGHT_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: TokenIds
@@ -164,7 +165,8 @@ class GenerateRequest(_message.Message):
     truncate_prompt_tokens: int
     truncate_right: bool
     prediction: Prediction
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationParams, _Mapping]] = ..., detokenize: _Optional[bool] = ..., add_special_tokens: _Optional[bool] = ..., detailed_acceptance: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., priority: _Optional[int] = ..., cache_salt: _Optional[str] = ..., model: _Optional[str] = ..., structured: _Optional[_Union[StructuredOutput, _Mapping]] = ..., truncate_prompt_tokens: _Optional[int] = ..., truncate_right: _Optional[bool] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ...) -> None: ...
+    workload: str
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationParams, _Mapping]] = ..., detokenize: _Optional[bool] = ..., add_special_tokens: _Optional[bool] = ..., detailed_acceptance: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., priority: _Optional[int] = ..., cache_salt: _Optional[str] = ..., model: _Optional[str] = ..., structured: _Optional[_Union[StructuredOutput, _Mapping]] = ..., truncate_prompt_tokens: _Optional[int] = ..., truncate_right: _Optional[bool] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., workload: _Optional[str] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("started", "delta", "finished")
@@ -219,7 +221,7 @@ class TopLogprob(_message.Message):
     def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ..., token_bytes: _Optional[bytes] = ...) -> None: ...
 
 class Round(_message.Message):
-    __slots__ = ("base", "offered", "drafted", "accepted", "emitted", "proposer", "off_reason", "draft_wait_ns", "verify_ns", "lookahead_hit")
+    __slots__ = ("base", "offered", "drafted", "accepted", "emitted", "proposer", "off_reason", "draft_wait_ns", "verify_ns", "lookahead_hit", "draft_token_ids")
     BASE_FIELD_NUMBER: _ClassVar[int]
     OFFERED_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +232,7 @@ class Round(_message.Message):
     DRAFT_WAIT_NS_FIELD_NUMBER: _ClassVar[int]
     VERIFY_NS_FIELD_NUMBER: _ClassVar[int]
     LOOKAHEAD_HIT_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     base: int
     offered: int
     drafted: int
@@ -240,7 +243,8 @@ class Round(_message.Message):
     draft_wait_ns: int
     verify_ns: int
     lookahead_hit: bool
-    def __init__(self, base: _Optional[int] = ..., offered: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., emitted: _Optional[int] = ..., proposer: _Optional[str] = ..., off_reason: _Optional[str] = ..., draft_wait_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., lookahead_hit: _Optional[bool] = ...) -> None: ...
+    draft_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, base: _Optional[int] = ..., offered: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., emitted: _Optional[int] = ..., proposer: _Optional[str] = ..., off_reason: _Optional[str] = ..., draft_wait_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., lookahead_hit: _Optional[bool] = ..., draft_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Delta(_message.Message):
     __slots__ = ("text", "token_ids", "logprobs", "rounds")

@@ -1,0 +1,1 @@
+"""What traces and metrics say about acceptance: received, kept, aggregated and shown."""
