@@ -16,7 +16,7 @@ from speculation.v1 import verifier_pb2 as pb
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from gateway import sse
+from gateway import rounds, sse
 from gateway.access import CLIENT_GONE_STATUS, record_of
 from gateway.body import ClientGoneError
 from gateway.errors import ApiError, unavailable
@@ -41,6 +41,8 @@ class AnswerOptions:
     metrics: SpecDecodeMetrics = SpecDecodeMetrics.SUMMARY
     # Tokens that wait for each other before a chunk is sent.
     stream_interval: int = 1
+    # Whether each round is told of.
+    rounds: bool = False
     # This endpoint's names of fields that the verifier calls otherwise.
     field_names: Mapping[str, str] = field(default_factory=dict)
 
@@ -107,6 +109,8 @@ class GenerationResponse(Response):
         answer["service_tier"] = None
         answer["usage"] = usage(choices)
         answer["metrics"] = metrics(choices, self._options.metrics)
+        if self._options.rounds:
+            answer[rounds.MEMBER] = rounds.rounds_of_choices(choices)
         return JSONResponse(answer, headers={"X-Request-Id": self._request_id})
 
     async def _send_stream(self, send: Send) -> None:
@@ -134,6 +138,10 @@ class GenerationResponse(Response):
             chunk = self._shape.first(envelope, event.choice)
         else:
             chunk = self._shape.delta(envelope, event.choice, event.delta)
+            if self._options.rounds and event.delta.rounds:
+                # Also where no text is shown yet: a round is told when it has ended.
+                chunk = self._shape.empty(envelope) if chunk is None else chunk
+                chunk[rounds.MEMBER] = rounds.rounds_of_delta(event.choice, event.delta)
         return [] if chunk is None else [chunk]
 
     def _with_running_usage(self, chunk: dict[str, Any], choice: Choice) -> dict[str, Any]:

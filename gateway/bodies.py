@@ -65,6 +65,8 @@ class SpeculativeDecoding(BaseModel):
     proposer: str | None = Field(
         None, min_length=1, max_length=256, description="the name of an attached proposer"
     )
+    # Whether the response tells of each round.
+    rounds: _Flag = None
 
 
 class GenerationBody(_Body, SamplingFields, StructuredFields):
@@ -182,3 +184,4 @@ class TokenizeBody(_ChatFields):
 class DetokenizeBody(_Body):
     model: str | None = Field(None, description="the name of a served model")
     tokens: list[_TokenId] = Field(description=_TOKEN_IDS)
+    return_token_texts: _Flag = None

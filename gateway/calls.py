@@ -167,6 +167,7 @@ def _request(
                 proposer=speculative.proposer,
             )
         )
+        request.include_rounds = bool(speculative.rounds)
     return request
 
 

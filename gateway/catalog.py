@@ -96,14 +96,19 @@ class Catalog:
         body = parse(DetokenizeBody, await self._body(request))
         model = await self._pool.resolve(body.model)
         # Every id that was asked about is shown, as vLLM does.
-        asked = pb.DetokenizeRequest(token_ids=body.tokens, skip_special_tokens=False)
+        asked = pb.DetokenizeRequest(
+            token_ids=body.tokens,
+            skip_special_tokens=False,
+            return_token_texts=bool(body.return_token_texts),
+        )
         try:
             answer = await self._pool.detokenize(model, asked, self._settings.request_timeout_s)
         except ApiError as error:
             if error.param != "token_ids":
                 raise
             raise bad_request(error.message.replace("token_ids", "tokens", 1), "tokens") from None
-        return JSONResponse({"prompt": answer.text})
+        texts = {"token_texts": list(answer.token_texts)} if body.return_token_texts else {}
+        return JSONResponse({"prompt": answer.text, **texts})
 
     async def _body(self, request: Request) -> dict[str, Any]:
         return await read_json_object(

@@ -137,7 +137,8 @@ REQUEST: Final = {
     "priority": "signed 32-bit; the lower, the sooner",
     "cache_salt": "only requests of the same salt share cached prefixes and drafts",
     "speculative_decoding": "Outrider's own: `enabled`, `num_speculative_tokens`, `proposer`; "
-    "changes speed, never the answer's law",
+    "changes speed, never the answer's law. `rounds`: true tells of each round beside `choices` "
+    "([gateway.md](gateway.md))",
     "prediction": '`{"type": "content", "content": …}`, a string or text parts: what much of the '
     "answer will be. Drafts for this request that change its speed alone "
     "([metrics.md](metrics.md)); also with `tools`, `n`, `logprobs` and penalties, which OpenAI "

@@ -37,6 +37,7 @@ class Choice:
     texts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[pb.TokenLogprob] = field(default_factory=list)
+    rounds: list[pb.Round] = field(default_factory=list)
     # What the verifier said first; with the prompt's log-probabilities, where asked for.
     started: pb.Started = field(default_factory=pb.Started)
     text_offset: TextOffset = field(default_factory=TextOffset)
@@ -158,6 +159,7 @@ class Generation:
                 event.choice.texts.append(event.delta.text)
                 event.choice.token_ids.extend(event.delta.token_ids)
                 event.choice.logprobs.extend(event.delta.logprobs)
+                event.choice.rounds.extend(event.delta.rounds)
 
     async def close(self, failed: bool = False) -> None:
         """Cancel what still runs; it counts as failed or as aborted. Idempotent."""

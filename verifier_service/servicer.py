@@ -133,7 +133,11 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         text = await generations.on_tokenizer(
             partial(generations.backend.text.decode, ids, skip_special_tokens=skip)
         )
-        return verifier_pb2.DetokenizeResponse(text=text)
+        pieces = map(
+            generations.backend.text.token_bytes, ids if request.return_token_texts else ()
+        )
+        texts = [piece.decode("utf-8", "replace") for piece in pieces]
+        return verifier_pb2.DetokenizeResponse(text=text, token_texts=texts)
 
     async def _get_info(self) -> verifier_pb2.GetInfoResponse:
         generations = self._loaded()

@@ -313,18 +313,22 @@ class TokenizeResponse(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., token_strings: _Optional[_Iterable[str]] = ..., max_model_len: _Optional[int] = ...) -> None: ...
 
 class DetokenizeRequest(_message.Message):
-    __slots__ = ("token_ids", "skip_special_tokens")
+    __slots__ = ("token_ids", "skip_special_tokens", "return_token_texts")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SKIP_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RETURN_TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     skip_special_tokens: bool
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., skip_special_tokens: _Optional[bool] = ...) -> None: ...
+    return_token_texts: bool
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., skip_special_tokens: _Optional[bool] = ..., return_token_texts: _Optional[bool] = ...) -> None: ...
 
 class DetokenizeResponse(_message.Message):
-    __slots__ = ("text",)
+    __slots__ = ("text", "token_texts")
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
     text: str
-    def __init__(self, text: _Optional[str] = ...) -> None: ...
+    token_texts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, text: _Optional[str] = ..., token_texts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetInfoRequest(_message.Message):
     __slots__ = ()
@@ -384,7 +388,7 @@ class StepTimes(_message.Message):
     def __init__(self, draft_wait: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ..., plain: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ..., verify: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ..., prefill: _Optional[_Union[_types_pb2.Histogram, _Mapping]] = ...) -> None: ...
 
 class SpeculationFigures(_message.Message):
-    __slots__ = ("ceiling", "plain_step_ms", "gain", "average_gain", "tokens_per_second", "draft_wait_ms", "probe_share")
+    __slots__ = ("ceiling", "plain_step_ms", "gain", "average_gain", "tokens_per_second", "draft_wait_ms", "probe_share", "measured_gain", "measured_gain_error", "plain_periods")
     CEILING_FIELD_NUMBER: _ClassVar[int]
     PLAIN_STEP_MS_FIELD_NUMBER: _ClassVar[int]
     GAIN_FIELD_NUMBER: _ClassVar[int]
@@ -392,6 +396,9 @@ class SpeculationFigures(_message.Message):
     TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     DRAFT_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     PROBE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_GAIN_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_GAIN_ERROR_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_PERIODS_FIELD_NUMBER: _ClassVar[int]
     ceiling: int
     plain_step_ms: float
     gain: float
@@ -399,7 +406,10 @@ class SpeculationFigures(_message.Message):
     tokens_per_second: float
     draft_wait_ms: float
     probe_share: float
-    def __init__(self, ceiling: _Optional[int] = ..., plain_step_ms: _Optional[float] = ..., gain: _Optional[float] = ..., average_gain: _Optional[float] = ..., tokens_per_second: _Optional[float] = ..., draft_wait_ms: _Optional[float] = ..., probe_share: _Optional[float] = ...) -> None: ...
+    measured_gain: float
+    measured_gain_error: float
+    plain_periods: int
+    def __init__(self, ceiling: _Optional[int] = ..., plain_step_ms: _Optional[float] = ..., gain: _Optional[float] = ..., average_gain: _Optional[float] = ..., tokens_per_second: _Optional[float] = ..., draft_wait_ms: _Optional[float] = ..., probe_share: _Optional[float] = ..., measured_gain: _Optional[float] = ..., measured_gain_error: _Optional[float] = ..., plain_periods: _Optional[int] = ...) -> None: ...
 
 class GetInfoResponse(_message.Message):
     __slots__ = ("model", "version", "instance_id", "max_model_len", "vocabulary_size", "vocabulary_fingerprint", "eos_token_ids", "engine", "device", "dtype", "num_speculative_tokens", "rejection_rule", "proposers", "acceptance", "running_requests", "waiting_requests", "kv_blocks_total", "kv_blocks_free", "prompt_tokens_total", "generation_tokens_total", "speculation_state", "step_cost_ms", "off_rounds", "finished_requests", "prefix_cache_queries_total", "prefix_cache_hits_total", "preemptions_total", "tools_in_prompt", "acceptance_by_proposer", "step_times", "speculation")
