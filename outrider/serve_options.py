@@ -51,6 +51,9 @@ class ServeOptions(BaseModel):
     batch_invariant: bool = False
     served_model_name: Annotated[str, Field(min_length=1)] | None = None
     draft_deadline_ms: Annotated[float, Field(ge=0, le=60_000)] = 10.0
+    plain_share: Literal["auto"] | Annotated[float, Field(ge=0, le=0.5)] = "auto"
+    num_prediction_tokens: Annotated[int, Field(ge=0, le=128)] = 8
+    log_stats_interval: Annotated[float, Field(ge=0)] = 10.0
     per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = "summary"
     enable_force_include_usage: bool = False
     tool_call_parser: Literal["hermes", "llama3_json", "mistral"] = "hermes"

@@ -99,6 +99,9 @@ def _verifier(
         f"--max-logprobs={options.max_logprobs}",
         f"--prefill-stall-ms={options.prefill_stall_ms}",
         f"--draft-deadline-ms={options.draft_deadline_ms}",
+        f"--plain-share={options.plain_share}",
+        f"--num-prediction-tokens={options.num_prediction_tokens}",
+        f"--log-stats-interval={options.log_stats_interval}",
     ]
     if options.max_model_len is not None:
         command.append(f"--max-model-len={options.max_model_len}")

@@ -125,3 +125,16 @@ class SpeculationOptions:
         if self.speculative_config is not None:
             return OPTION
         return "--spec-model" if self.method is None else "--spec-method"
+
+
+def parse_plain_share(text: str, option: str) -> float | None:
+    """The share of steps that decode plainly; None for `auto`. Raises InputError."""
+    if text == "auto":
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 0.5:
+        raise InputError(f"{option}: {text!r} is neither auto nor a number from 0 to 0.5")
+    return share

@@ -48,6 +48,7 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
         CostTable.from_profile(profile, _PROFILE_CONTEXT, attention),
         adaptive=settings.adaptive,
         schedule=settings.num_speculative_tokens_per_batch_size,
+        plain_share=settings.plain_share if speculative else 0.0,
     )
     recorder = None
     if settings.record_rounds is not None:

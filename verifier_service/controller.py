@@ -18,9 +18,11 @@ from verifier_service.estimates import AcceptanceEstimates
 from verifier_service.explanation import Explanation
 from verifier_service.messages import DraftBlock
 from verifier_service.offers import Offers, gather
+from verifier_service.plain_periods import PlainPeriods
 from verifier_service.probing import ProbeBudget, choose_probes
 from verifier_service.refusals import (
     NO_CEILING,
+    PLAIN_PERIOD,
     DoesNotPay,
     Refuse,
     decide,
@@ -44,8 +46,10 @@ _PLAIN_DRIFT = 0.1
 class Controller:
     """Admits drafts so that emitted tokens per measured second are most; `choose` picks blocks.
 
-    Call order for each step: `wanted` (before asking), `plan`, the forward, `observe_step`,
-    `observe_round` for each sequence with drafts, `observe_wait`. Not thread-safe.
+    Call order for each step: `begin`, `wanted` (before asking), `plan`, the forward,
+    `observe_step`, `observe_round` for each sequence with drafts, `observe_wait`, `observe_speed`.
+    `plain_share` of the steps decode plainly, to measure what the others gain (None: as that gain
+    allows). Not thread-safe.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Controller:
         adaptive: bool = True,
         choose: choice.ChooseBlock = choice.best_block,
         schedule: DraftSchedule | None = None,
+        plain_share: float | None = 0.0,
     ) -> None:
         if num_speculative_tokens < 0:
             raise ValueError(
@@ -69,6 +74,8 @@ class Controller:
         self._choose = choose
         self._budget = ProbeBudget()
         self._switch = Switch(num_speculative_tokens)
+        self._periods = PlainPeriods(plain_share)
+        self._held = False
         # Sequences that ran when the last step was planned.
         self._running = 1
         self._step = 0
@@ -85,6 +92,18 @@ class Controller:
         self._last: Admission | None = None
         self._refusal = ""
 
+    def begin(self, decoding: int) -> None:
+        """A step begins in which `decoding` sequences decode."""
+        speculating = self._switch.on and self._closed() is None
+        self._held = self._periods.begin(decoding, self._switch.gain, speculating=speculating)
+
+    def observe_speed(self, sequences: int, tokens: int, seconds: float) -> None:
+        """Take in a step without prefill that emitted `tokens` of `sequences`.
+
+        `seconds` since the step before it ended: all that there is to it.
+        """
+        self._periods.observe(sequences, tokens, seconds)
+
     def wanted(self, num_sequences: int, limit: int) -> int:
         """How many drafts to ask proposers for now, for a sequence that may verify `limit`.
 
@@ -92,7 +111,7 @@ class Controller:
         probes.
         """
         most = min(limit, self._ceiling_of(num_sequences))
-        if most <= 0:
+        if most <= 0 or self._held:
             return 0
         switch = self._switch
         if not self._adaptive or switch.wait <= 0.0:
@@ -135,7 +154,7 @@ class Controller:
         if not self._adaptive:
             counts: list[int] = []
             for length in offers.lengths:
-                counts.append(min(length, most - sum(counts)))
+                counts.append(0 if self._held else min(length, most - sum(counts)))
             return self._decisions(candidates, offers, counts, None, plain_step=False)
         if not candidates:
             return []
@@ -154,7 +173,8 @@ class Controller:
             switch.follow(best.net_gain)
         self._last = best
         counts = best.counts
-        plain_step = other_query_tokens == 0 and self._plain_due(best, len(candidates))
+        due = other_query_tokens == 0 and self._plain_due(best, len(candidates))
+        plain_step = self._held or due
         least = OWING if self._budget.owes_much else switch.threshold
         if plain_step or best.gain < least:
             counts = [0] * len(offers)
@@ -228,6 +248,8 @@ class Controller:
         if closed is not None:
             return f"off: {closed.off_reason}"
         switch = self._switch
+        if self._periods.loses:
+            return f"off: measured: drafts make decoding {self._periods.loses:.1%} slower"
         if switch.on or not self._adaptive:
             return "on"
         if self._last is not None and not switch.is_free(self._last.plain_seconds):
@@ -250,6 +272,7 @@ class Controller:
             draft_wait_ms=round(max(self._switch.wait, 0.0) * 1e3, 3),
             probes=len(self._probing),
             probe_share=round(self._budget.share, 4),
+            measured=self._periods.measured,
             acceptance=self.estimates.rates(),
         )
 
@@ -313,7 +336,10 @@ class Controller:
         for owner, count in zip(offers.owners, counts, strict=True):
             if count:
                 self._verified_at[candidates[owner].sequence_id] = self._step
-        decisions = decide(candidates, offers, counts, refuse, self._closed())
+        closed = self._closed()
+        if closed is None and self._held:
+            closed = PLAIN_PERIOD
+        decisions = decide(candidates, offers, counts, refuse, closed)
         if not plain_step and not all(counts):
             self._refusal = decisions[offers.owners[counts.index(0)]].off_reason
         return decisions

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from speculation.v1 import verifier_pb2
 
+from verifier_service.plain_periods import MeasuredGain
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -20,8 +22,8 @@ class Explanation:
     `average_gain` the same over the last steps with what asking costs taken off,
     `tokens_per_second` the last plan's rate, `ceiling` the K that held for it. `draft_wait_ms` is
     what asking adds to a step; `probe_share` the share of time that probing may take now,
-    `probes` those of the last plan. `acceptance` has the estimated rates by position:
-    {'proposer/greedy': [K rates]}.
+    `probes` those of the last plan. `measured` is what plain periods showed. `acceptance` has the
+    estimated rates by position: {'proposer/greedy': [K rates]}.
     """
 
     state: str
@@ -33,6 +35,7 @@ class Explanation:
     draft_wait_ms: float = 0.0
     probes: int = 0
     probe_share: float = 0.0
+    measured: MeasuredGain = field(default_factory=MeasuredGain)
     acceptance: Mapping[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -64,6 +67,9 @@ class Explanation:
             tokens_per_second=self.tokens_per_second,
             draft_wait_ms=self.draft_wait_ms,
             probe_share=self.probe_share,
+            measured_gain=self.measured.gain,
+            measured_gain_error=self.measured.error,
+            plain_periods=self.measured.periods,
         )
 
     def figures(self) -> str:
@@ -72,6 +78,11 @@ class Explanation:
             f"average gain {self.average_gain:+.1%}, plain step {self.plain_step_ms:.2f} ms, "
             f"asking for drafts {self.draft_wait_ms:.2f} ms a step, K <= {self.ceiling}"
         )
+        if self.measured.periods:
+            text += (
+                f", measured gain {self.measured.gain:+.1%} (±{self.measured.error:.1%}, "
+                f"{self.measured.periods} plain periods)"
+            )
         for name, rates in self.acceptance.items():
             shown = " ".join(f"{rate:.2f}" for rate in rates[: self.ceiling])
             text += f", {name} accepts {shown}"

@@ -57,6 +57,8 @@ class Core:
         self._costs: dict[int, float] = {}
         self._stats = self._snapshot()
         self._pending: list[tuple[OutputSink, Output]] = []
+        # When the last step ended, in ns; None after a time without work.
+        self._ended: int | None = None
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self._thread.start()
 
@@ -119,6 +121,7 @@ class Core:
                     self._flush()
                     self._tell_closed()
                     self._stats = self._snapshot()
+                    self._ended = None
                     self._wake.wait()
                 if self._stopping:
                     return False
@@ -132,6 +135,7 @@ class Core:
         scheduler, controller = self._scheduler, self._controller
         scheduler.admit()
         began = time.perf_counter_ns()
+        controller.begin(scheduler.num_decoding)
         views, closed = scheduler.views()
         asked = any(view.max_draft_tokens for view in views)
         if views or closed:
@@ -169,6 +173,12 @@ class Core:
             controller.observe_wait(cost)
         elif not prefilled:
             self._asking.observe_plain(len(chunks), around * 1e-9)
+        ended = time.perf_counter_ns()
+        if not prefilled:
+            tokens = sum(len(verdict.tokens) for verdict in verdicts if verdict is not None)
+            seconds = (ended - (self._ended or began)) * 1e-9
+            controller.observe_speed(len(chunks), tokens, seconds)
+        self._ended = ended
         self._stats = self._snapshot()
         self._watch.observe(self._stats.speculation_state)
 

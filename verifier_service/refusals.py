@@ -20,6 +20,7 @@ _AT_END = Decision(None, 0, "no room for a draft before max_tokens or the contex
 _NOT_ASKED = Decision(None, 0, "no draft asked for")
 _NOT_OFFERED = Decision(None, 0, "no draft offered")
 _STEP_FULL = Decision(None, 0, "the step has no room for drafts")
+PLAIN_PERIOD = Decision(None, 0, "a plain period, to measure what drafts gain")
 _MEASURING = Decision(None, 0, "a plain step, to measure its cost again")
 
 

@@ -109,6 +109,10 @@ class Scheduler:
         return bool(self._queues.running or self._queues.waiting)
 
     @property
+    def num_decoding(self) -> int:
+        return sum(sequence.decoding for sequence in self._queues.running)
+
+    @property
     def is_steady(self) -> bool:
         """Whether nothing waits and all that runs is decoding."""
         queues = self._queues

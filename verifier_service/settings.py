@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from outrider.credentials import PLAIN, Credentials
 from outrider.draft_schedule import DraftSchedule
 from verifier_service.messages import RejectionRule
 from verifier_service.proposer_expectation import ExpectedProposer
@@ -33,6 +34,9 @@ class VerifierSettings:
     (`enable_adaptive_verification`); without it every offered draft is verified.
     `enforce_eager` runs the model without torch.compile and without CUDA graphs.
     `num_speculative_tokens_per_batch_size` lowers the ceiling by the number of running sequences.
+    `plain_share` of the steps decode plainly, to measure what drafts gain; None: as many as cost
+    next to nothing.
+    `credentials` protect the port, and are shown to proposers that are dialled.
     `record_rounds` is a file that every step's numbers are written to, for
     verifier_service.simulation.
     """
@@ -69,6 +73,8 @@ class VerifierSettings:
     quantization: str = "none"
     batch_invariant: bool = False
     record_rounds: str | None = None
+    credentials: Credentials = PLAIN
+    plain_share: float | None = None
 
     @property
     def draft_ceiling(self) -> int:

@@ -115,6 +115,21 @@ def serve(
     draft_deadline_ms: Annotated[
         float | None, typer.Option(help="Longest a step waits for drafts.  [default: 10]")
     ] = None,
+    plain_share: Annotated[
+        str | None,
+        typer.Option(
+            help="Share of steps, 0 to 0.5, that decode plainly, to measure what drafts gain.  "
+            "[default: auto]"
+        ),
+    ] = None,
+    num_prediction_tokens: Annotated[
+        int | None,
+        typer.Option(help="Most drafts from a request's own prediction.  [default: 8]"),
+    ] = None,
+    log_stats_interval: Annotated[
+        float | None,
+        typer.Option(help="Seconds between lines of SpecDecoding metrics.  [default: 10]"),
+    ] = None,
     per_request_spec_decode_metrics: Annotated[
         str | None,
         typer.Option(
@@ -172,6 +187,9 @@ def serve(
         "batch_invariant": batch_invariant or None,
         "served_model_name": served_model_name,
         "draft_deadline_ms": draft_deadline_ms,
+        "plain_share": None if plain_share is None else _plain_share(plain_share),
+        "num_prediction_tokens": num_prediction_tokens,
+        "log_stats_interval": log_stats_interval,
         "per_request_spec_decode_metrics": per_request_spec_decode_metrics,
         "enable_force_include_usage": enable_force_include_usage or None,
         "tool_call_parser": tool_call_parser,
@@ -187,6 +205,13 @@ def serve(
         given["speculative_config"] = parse_speculative_json(speculative_config)
     options = merge_options({k: v for k, v in given.items() if v is not None}, config)
     _serve(options, cache_dir)
+
+
+def _plain_share(text: str) -> float | str:
+    from outrider.verifier_speculation import parse_plain_share
+
+    share = parse_plain_share(text, "--plain-share")
+    return "auto" if share is None else share
 
 
 def _serve(options: ServeOptions, cache_dir: Path | None) -> None:

@@ -12,6 +12,14 @@ from outrider.addresses import parse_address
 from outrider.commands.config_file import JSON, ConfigFile
 from outrider.commands.models import open_store, pull_with_progress
 from outrider.commands.options import CacheDir, LogLevel, RuntimeDir, service_process
+from outrider.commands.security_options import (
+    Insecure,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    TlsRequireClientCert,
+    credentials_of,
+)
 from outrider.draft_schedule import parse_draft_schedule
 from outrider.errors import InputError
 
@@ -137,6 +145,13 @@ def verifier(
     log_stats_interval: Annotated[
         float, typer.Option(min=0, help="Seconds between lines of SpecDecoding metrics; 0: none.")
     ] = 10.0,
+    plain_share: Annotated[
+        str,
+        typer.Option(
+            help="Share of steps, 0 to 0.5, that decode plainly, to measure what drafts gain; "
+            "auto: as many as cost next to nothing."
+        ),
+    ] = "auto",
     record_rounds: Annotated[
         Path | None,
         typer.Option(
@@ -144,12 +159,19 @@ def verifier(
             help="Write each step's numbers there, never text; at most 64 MiB.",
         ),
     ] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    tls_require_client_cert: TlsRequireClientCert = False,
+    insecure: Insecure = False,
     cache_dir: CacheDir = None,
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
 ) -> None:
     """Hold the target model, verify drafts and answer Generate."""
     address = parse_address(listen, "--listen")
+    credentials = credentials_of(tls_cert, tls_key, tls_ca, tls_require_client_cert, insecure)
+    credentials.check_listen(address)
     proposers = tuple(parse_address(item, "--proposer") for item in proposer or ())
     schedule = None
     if num_speculative_tokens_per_batch_size is not None:
@@ -157,7 +179,7 @@ def verifier(
             num_speculative_tokens_per_batch_size, "--num-speculative-tokens-per-batch-size"
         )
     from outrider.speculative_options import parse_speculative_json
-    from outrider.verifier_speculation import SpeculationOptions
+    from outrider.verifier_speculation import SpeculationOptions, parse_plain_share
 
     speculation = SpeculationOptions(
         None if speculative_config is None else parse_speculative_json(speculative_config),
@@ -168,6 +190,7 @@ def verifier(
         schedule=schedule,
         adaptive=enable_adaptive_verification,
     ).resolve(proposers)
+    plain = parse_plain_share(plain_share, "--plain-share")
     if record_rounds is not None:
         _require_writable("--record-rounds", record_rounds)
     _require("--device", device, ("auto", "cpu", "cuda"))
@@ -225,7 +248,9 @@ def verifier(
                 log_level=log_level,
                 log_stats_interval_s=log_stats_interval,
                 trust_request_chat_template=trust_request_chat_template,
+                plain_share=plain,
                 record_rounds=str(record_rounds.absolute()) if record_rounds else None,
+                credentials=credentials,
             )
         )
 
