@@ -42,6 +42,8 @@ CHOICE_COUNT: Final = "gen_ai.request.choice.count"
 # A label that a client gives its requests with the header `x-outrider-workload`.
 WORKLOAD: Final = "speculation.workload"
 WORKLOAD_HEADER: Final = "x-outrider-workload"
+# The answer's header that names the request's trace: 32 hexadecimal digits.
+TRACE_ID_HEADER: Final = "x-trace-id"
 
 # What became of it. An error has `error.type`, and the span's status.
 RESPONSE_ID: Final = "gen_ai.response.id"
@@ -50,6 +52,8 @@ FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 ERROR_TYPE: Final = "error.type"
+HTTP_ROUTE: Final = "http.route"
+HTTP_STATUS: Final = "http.response.status_code"
 CACHED_TOKENS: Final = "speculation.cached_prompt_tokens"
 QUEUE_NS: Final = "speculation.queue_ns"
 FIRST_TOKEN_NS: Final = "speculation.first_token_ns"
