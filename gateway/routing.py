@@ -13,6 +13,7 @@ from speculation.v1 import verifier_pb2 as pb
 
 from gateway.errors import ApiError, unavailable
 from gateway.verifier import GenerateStream, Verifier
+from outrider.credentials import PLAIN, Credentials
 
 _T = TypeVar("_T")
 
@@ -29,9 +30,16 @@ class VerifierPool:
     """
 
     def __init__(
-        self, addresses: Sequence[str], *, connect_timeout_s: float, poll_interval_s: float
+        self,
+        addresses: Sequence[str],
+        *,
+        connect_timeout_s: float,
+        poll_interval_s: float,
+        credentials: Credentials = PLAIN,
     ) -> None:
-        self.verifiers = [Verifier(index, address) for index, address in enumerate(addresses)]
+        self.verifiers = [
+            Verifier(index, address, credentials) for index, address in enumerate(addresses)
+        ]
         self._connect_timeout_s = connect_timeout_s
         self._poll_interval_s = poll_interval_s
         self._monitors: list[asyncio.Task[None]] = []

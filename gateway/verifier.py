@@ -15,6 +15,7 @@ from speculation.v1 import verifier_pb2 as pb
 from speculation.v1 import verifier_pb2_grpc
 
 from gateway.errors import ApiError, from_rpc_error, unavailable
+from outrider.credentials import PLAIN, Credentials, open_aio_channel
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +25,12 @@ _END: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]
 # In the initial metadata of a generation that the verifier has taken, long before its first token.
 _ACCEPTED_METADATA_KEY: Final = "outrider-accepted"
 
-_CHANNEL_OPTIONS: Final = (
+_CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # Channels of one process would otherwise share a backoff.
     ("grpc.use_local_subchannel_pool", 1),
-    # A verifier is never behind a web proxy, whatever the environment says.
-    ("grpc.enable_http_proxy", 0),
     # Finds out about hosts that vanished; verifiers allow a ping every 5 s.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -48,13 +47,13 @@ class Verifier:
     place in the settings, the `engine` label of its metrics.
     """
 
-    def __init__(self, index: int, address: str) -> None:
+    def __init__(self, index: int, address: str, credentials: Credentials = PLAIN) -> None:
         self.index = index
         self.address = address
         self.in_flight = 0
         self.info: pb.GetInfoResponse | None = None
         self.problem = "not connected yet"
-        self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._channel = open_aio_channel(address, credentials, _CHANNEL_OPTIONS)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 

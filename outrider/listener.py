@@ -14,29 +14,41 @@ from pathlib import Path
 import grpc.aio
 
 from outrider.addresses import parse_address
+from outrider.credentials import PLAIN, SERVER_OPTIONS, Credentials
 from outrider.errors import InputError
 
 _CONNECT_TIMEOUT_S = 1.0
 
 # Of every server that is bound with `bind`.
-OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
+OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0), *SERVER_OPTIONS)
 
 
-def bind(server: grpc.aio.Server, listen: str) -> str:
+def bind(
+    server: grpc.aio.Server,
+    listen: str,
+    credentials: Credentials = PLAIN,
+    option: str = "--listen",
+) -> str:
     """Bind `unix:PATH` or `HOST:PORT` (port 0: any free one); returns where it can be reached.
 
-    The socket file that a dead process left is replaced. Raises InputError where the address
-    is malformed or in use.
+    `option` is what the address is called on the command line. The socket file that a dead
+    process left is replaced. Raises InputError where the address is malformed or in use, or
+    reached by other machines and neither encrypted nor said to be meant so.
     """
-    address = _checked(listen)
+    address = _checked(listen, option)
+    credentials.check_listen(address, option)
     path = unix_path(address)
     if path is not None:
-        _make_room(path)
+        _make_room(path, option)
+    secret = credentials.of_server(address)
     try:
-        port = server.add_insecure_port(address)
+        if secret is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, secret)
     except RuntimeError as error:
         raise InputError(
-            f"--listen: {address} cannot be listened at: it is in use, or not an address of "
+            f"{option}: {address} cannot be listened at: it is in use, or not an address of "
             "this machine"
         ) from error
     if path is not None:
@@ -59,30 +71,30 @@ def remove_socket(address: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def _checked(listen: str) -> str:
+def _checked(listen: str, option: str) -> str:
     host, _, port = listen.rpartition(":")
     if port == "0" and not listen.startswith("unix:"):
         # Port 0 is an address only to those who listen.
-        parse_address(f"{host}:1", "--listen")
+        parse_address(f"{host}:1", option)
         return listen
-    return parse_address(listen, "--listen")
+    return parse_address(listen, option)
 
 
-def _make_room(path: Path) -> None:
+def _make_room(path: Path, option: str) -> None:
     if not path.parent.is_dir():
-        raise InputError(f"--listen: {path.parent} is not a folder; a socket cannot be made in it")
+        raise InputError(f"{option}: {path.parent} is not a folder; a socket cannot be made in it")
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise InputError(f"--listen: {path} exists and is not a socket; choose another path")
-    if _is_served(path):
-        raise InputError(f"--listen: another process listens at {path}; stop it first")
+        raise InputError(f"{option}: {path} exists and is not a socket; choose another path")
+    if _is_served(path, option):
+        raise InputError(f"{option}: another process listens at {path}; stop it first")
     path.unlink(missing_ok=True)
 
 
-def _is_served(path: Path) -> bool:
+def _is_served(path: Path, option: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_CONNECT_TIMEOUT_S)
         try:
@@ -93,5 +105,5 @@ def _is_served(path: Path) -> bool:
             # A full backlog belongs to somebody who lives; what cannot be asked is left alone.
             if error.errno in (errno.EAGAIN, errno.ETIMEDOUT):
                 return True
-            raise InputError(f"--listen: {path} cannot be used: {error}") from error
+            raise InputError(f"{option}: {path} cannot be used: {error}") from error
         return True

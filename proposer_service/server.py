@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection
 from speculation.v1 import proposer_pb2
 
 from outrider import listener, logs
+from outrider.credentials import PLAIN, Credentials
 from proposer_service.handshake import describe
 from proposer_service.proposers.base import Proposer
 from proposer_service.proposers.ngram import NgramProposer
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 SERVICE_NAME: str = proposer_pb2.DESCRIPTOR.services_by_name["ProposerService"].full_name
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+# Streams of verifiers and questions of their operators; more are RESOURCE_EXHAUSTED.
+MAX_CONCURRENT_CALLS = 1024
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     *listener.OPTIONS,
@@ -88,7 +91,11 @@ async def start(settings: ProposerSettings) -> RunningServer:
         options=settings.method_options(),
     )
     running = await serve_proposer(
-        make_proposer(settings), capabilities, settings.listen, settings.drain_seconds
+        make_proposer(settings),
+        capabilities,
+        settings.listen,
+        settings.drain_seconds,
+        settings.credentials,
     )
     logger.info(
         "proposer ready name=%s method=%s address=%s", name, settings.method, running.address
@@ -101,27 +108,33 @@ async def serve_proposer(
     capabilities: proposer_pb2.Capabilities,
     listen: str,
     drain_seconds: float = 2.0,
+    credentials: Credentials = PLAIN,
 ) -> RunningServer:
     """Serve any proposer, for instance a method of your own.
 
     Raises InputError where `listen` cannot be listened at. The caller stops the server.
     """
-    return await serve_servicer(ProposerServicer(proposer, capabilities), listen, drain_seconds)
+    servicer = ProposerServicer(proposer, capabilities)
+    return await serve_servicer(servicer, listen, drain_seconds, credentials)
 
 
 async def serve_servicer(
-    servicer: ProposerServicer, listen: str, drain_seconds: float
+    servicer: ProposerServicer,
+    listen: str,
+    drain_seconds: float,
+    credentials: Credentials = PLAIN,
 ) -> RunningServer:
-    """Serve RPCs that are built already, beside health and reflection."""
-    server = grpc.aio.server(options=_OPTIONS)
+    """Serve RPCs that are built already, beside health and, for those known, reflection."""
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
     servicer.add_to(server)
     health_service = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-    reflection.enable_server_reflection(
-        (SERVICE_NAME, health_name, reflection.SERVICE_NAME), server
-    )
-    address = listener.bind(server, listen)
+    if not credentials.admits_strangers(listen):
+        reflection.enable_server_reflection(
+            (SERVICE_NAME, health_name, reflection.SERVICE_NAME), server
+        )
+    address = listener.bind(server, listen, credentials)
     await server.start()
     for service in ("", SERVICE_NAME):
         await health_service.set(service, health_pb2.HealthCheckResponse.SERVING)

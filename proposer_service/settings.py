@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
+from outrider.credentials import PLAIN, Credentials
 from proposer_service.proposers.suffix_options import SuffixOptions
 
 Method = Literal["ngram", "suffix"]
@@ -20,8 +21,9 @@ class ProposerSettings:
     `max_sequences` how many sequences one verifier may have open, `context_limit` the longest
     sequence in tokens (0: no limit of its own). `prompt_lookup_*` belong to ngram,
     `suffix_decoding_*` to suffix; names and defaults are vLLM's. `lookahead` pushes blocks for
-    likely outcomes of the round in flight. Raises ValueError naming field, value and what is
-    allowed.
+    likely outcomes of the round in flight. `credentials` protect the port.
+
+    Raises ValueError naming field, value and what is allowed.
     """
 
     listen: str
@@ -39,6 +41,7 @@ class ProposerSettings:
     lookahead: bool = True
     drain_seconds: float = 2.0
     log_level: str = "info"
+    credentials: Credentials = PLAIN
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:

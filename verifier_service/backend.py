@@ -20,6 +20,7 @@ from outrider.errors import InputError
 from verifier_service.core import EngineCore
 from verifier_service.messages import DraftSource, NoDrafts
 from verifier_service.proposer_handshake import HelloParameters
+from verifier_service.proposer_link import GrpcTransport
 from verifier_service.proposer_pool import ProposerPool
 from verifier_service.settings import VerifierSettings
 from verifier_service.target_facts import SamplingDefaults, read_target_facts
@@ -112,6 +113,7 @@ def load_backend(
             hello,
             settings.draft_deadline_ms / 1000,
             expected=settings.expected_proposers,
+            transport=GrpcTransport(settings.credentials),
         )
     try:
         with _stage("engine"):

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 
 import grpc
 
+from outrider.credentials import PLAIN, Credentials, open_channel
 from outrider.transport import Listener
 
 METHOD = "/speculation.v1.ProposerService/Propose"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
-_OPTIONS: list[tuple[str, int]] = [
+_OPTIONS: list[tuple[str, int | str]] = [
     # Subchannels of dead servers would keep their own reconnect delay.
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -35,8 +35,9 @@ _logger = logging.getLogger(__name__)
 class GrpcStream:
     """One Propose call and the thread that reads it."""
 
-    def __init__(self, address: str, listener: Listener) -> None:
+    def __init__(self, address: str, listener: Listener, credentials: Credentials) -> None:
         self._address = address
+        self._credentials = credentials
         self._listener = listener
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -59,7 +60,7 @@ class GrpcStream:
     def _read(self) -> None:
         code, detail = "OK", "the proposer ended the stream"
         try:
-            with grpc.insecure_channel(self._address, options=_OPTIONS) as channel:
+            with open_channel(self._address, self._credentials, _OPTIONS) as channel:
                 # Without serializers both directions are bytes.
                 propose = channel.stream_stream(
                     METHOD, request_serializer=None, response_deserializer=None
@@ -93,12 +94,13 @@ class GrpcStream:
 class GrpcTransport:
     """Streams over `unix:PATH` and `HOST:PORT` addresses."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials = PLAIN) -> None:
+        self._credentials = credentials
         self._lock = threading.Lock()
         self._streams: list[GrpcStream] = []
 
     def connect(self, address: str, listener: Listener) -> GrpcStream:
-        stream = GrpcStream(address, listener)
+        stream = GrpcStream(address, listener, self._credentials)
         with self._lock:
             self._streams = [s for s in self._streams if s.thread.is_alive()]
             self._streams.append(stream)

@@ -22,6 +22,8 @@ from verifier_service.settings import VerifierSettings
 from verifier_service.spec_decoding_log import log_spec_decoding
 
 MAX_RECEIVED_BYTES = 32 * 1024 * 1024
+# Calls beside the requests that run and wait: health, GetInfo, Tokenize.
+SPARE_CALLS = 1024
 # How often an idle verifier looks whether its engine still lives.
 WATCH_INTERVAL_S = 0.5
 # What a last message needs to reach its client once the drain is over.
@@ -122,14 +124,18 @@ async def bind(settings: VerifierSettings, instance_id: str) -> RunningServer:
     lifecycle = Lifecycle()
     await lifecycle.start()
     servicer = VerifierServicer(settings, lifecycle, instance_id)
-    server = grpc.aio.server(options=_OPTIONS)
+    server = grpc.aio.server(
+        options=_OPTIONS,
+        maximum_concurrent_rpcs=settings.max_waiting_requests + settings.max_num_seqs + SPARE_CALLS,
+    )
     verifier_pb2_grpc.add_VerifierServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(lifecycle.health, server)
     health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-    reflection.enable_server_reflection(
-        (SERVICE_NAME, health_name, reflection.SERVICE_NAME), server
-    )
-    address = listener.bind(server, settings.listen)
+    if not settings.credentials.admits_strangers(settings.listen):
+        reflection.enable_server_reflection(
+            (SERVICE_NAME, health_name, reflection.SERVICE_NAME), server
+        )
+    address = listener.bind(server, settings.listen, settings.credentials)
     await server.start()
     return RunningServer(
         address,

@@ -8,10 +8,13 @@ import typer
 
 from outrider.addresses import parse_address
 from outrider.commands.models import print_line
+from outrider.commands.security_options import TlsCa, TlsCert, TlsKey, credentials_of
 from outrider.errors import OperationError
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
+    from outrider.credentials import Credentials
 
 _TIMEOUT_S = 5.0
 
@@ -21,9 +24,12 @@ def info(
         str, typer.Argument(metavar="ADDRESS", help="HOST:PORT or unix:PATH of a gRPC service.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
 ) -> None:
     """Ask a verifier (or a proposer) what it is and how it does."""
-    answer = _ask(parse_address(address, "ADDRESS"))
+    answer = _ask(parse_address(address, "ADDRESS"), credentials_of(tls_cert, tls_key, tls_ca))
 
     from google.protobuf.json_format import MessageToDict, MessageToJson
 
@@ -37,11 +43,13 @@ def info(
         print_line(line)
 
 
-def _ask(address: str) -> Message:
+def _ask(address: str, credentials: Credentials) -> Message:
     import grpc
     from speculation.v1 import proposer_pb2, proposer_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    from outrider.credentials import open_channel
+
+    with open_channel(address, credentials) as channel:
         verifier = verifier_pb2_grpc.VerifierServiceStub(channel)  # type: ignore[no-untyped-call]
         proposer = proposer_pb2_grpc.ProposerServiceStub(channel)  # type: ignore[no-untyped-call]
         try:

@@ -9,6 +9,14 @@ import typer
 
 from outrider.addresses import parse_address
 from outrider.commands.options import LogLevel, RuntimeDir, service_process
+from outrider.commands.security_options import (
+    Insecure,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    TlsRequireClientCert,
+    credentials_of,
+)
 from outrider.errors import InputError
 
 _log = logging.getLogger(__name__)
@@ -62,11 +70,18 @@ def proposer(
     no_lookahead: Annotated[
         bool, typer.Option("--no-lookahead", help="Answer only when asked.")
     ] = False,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    tls_require_client_cert: TlsRequireClientCert = False,
+    insecure: Insecure = False,
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
 ) -> None:
     """Guess tokens for verifiers."""
     address = parse_address(listen, "--listen")
+    credentials = credentials_of(tls_cert, tls_key, tls_ca, tls_require_client_cert, insecure)
+    credentials.check_listen(address)
     given: dict[str, object] = {
         "method": method,
         "num_speculative_tokens": num_speculative_tokens,
@@ -115,5 +130,6 @@ def proposer(
                 max_sequences=max_num_seqs,
                 lookahead=not no_lookahead,
                 log_level=log_level,
+                credentials=credentials,
             )
         )

@@ -74,7 +74,7 @@ async def test_a_file_that_is_no_socket_is_left_alone(socket_dir: Path) -> None:
         ("localhost", "not an address"),
         ("localhost:99999", "99999"),
         ("local host:0", "not an address"),
-        ("192.0.2.1:7001", "cannot be listened at"),
+        ("192.0.2.1:7001", "can be reached by other machines"),
     ],
 )
 async def test_what_cannot_be_an_address_is_refused(address: str, words: str) -> None:
