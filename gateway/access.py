@@ -25,7 +25,9 @@ _KEY: Final = "outrider.access"
 CLIENT_GONE_STATUS: Final = 499
 
 # What machines ask every few seconds; at info it would bury the requests.
-_POLLED: Final = frozenset(("/health", "/metrics", "/ping"))
+_POLLED: Final = frozenset(("/health", "/metrics", "/ping", "/v1/requests"))
+# One page asks for many of them.
+_PAGE_FILES: Final = "/dashboard/"
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class AccessMiddleware:
         path = scope["path"]
         self._metrics.response(path if path in self._routes else "other", record.status)
         logger.log(
-            logging.DEBUG if path in _POLLED else logging.INFO,
+            logging.DEBUG if path in _POLLED or path.startswith(_PAGE_FILES) else logging.INFO,
             "%s %s %d %.1f ms request=%s model=%s prompt_tokens=%d completion_tokens=%d%s",
             scope["method"],
             # A path with line breaks would forge log lines.

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from gateway import rounds, sse
 from gateway.access import CLIENT_GONE_STATUS, record_of
 from gateway.body import ClientGoneError
+from gateway.dashboard.running import RunningRequest, RunningRequests
 from gateway.errors import ApiError, unavailable
 from gateway.generation import Choice, Event, EventKind, Generation
 from gateway.pacing import paced
@@ -60,6 +61,7 @@ class GenerationResponse(Response):
         created: int,
         model: str,
         stopping: asyncio.Event,
+        running: RunningRequests,
     ) -> None:
         self._generation = generation
         self._shape = shape
@@ -68,9 +70,22 @@ class GenerationResponse(Response):
         self._created = created
         self._model = model
         self._stopping = stopping
+        self._running = running
         self._streaming = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = RunningRequest(
+            self._request_id,
+            self._model,
+            scope["path"],
+            self._options.stream,
+            record_of(scope).arrived,
+            self._generation.choices,
+        )
+        with self._running.listed(request):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = record_of(scope)
         failure: ApiError | None = None
         try:

@@ -17,6 +17,9 @@ from starlette.types import ASGIApp
 
 from gateway.access import AccessMiddleware, failed
 from gateway.catalog import Catalog
+from gateway.dashboard.feed import LiveFeed
+from gateway.dashboard.routes import Dashboard
+from gateway.dashboard.running import RunningRequests
 from gateway.errors import ApiError
 from gateway.generations import Generations
 from gateway.linger import LingeringResponse
@@ -25,10 +28,19 @@ from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 
 
-def build_app(settings: GatewaySettings, pool: VerifierPool, stopping: asyncio.Event) -> ASGIApp:
-    """The application over a started `pool`; `stopping` ends running generations when set."""
+def build_app(
+    settings: GatewaySettings,
+    pool: VerifierPool,
+    stopping: asyncio.Event,
+    running: RunningRequests,
+    feed: LiveFeed,
+) -> ASGIApp:
+    """The application over a started `pool` and `feed`.
+
+    `stopping` ends running generations when set; `running` is where they are listed.
+    """
     metrics = GatewayMetrics()
-    generations = Generations(pool, metrics, settings, stopping)
+    generations = Generations(pool, metrics, settings, stopping, running)
     catalog = Catalog(pool, metrics, settings)
     routes = [
         Route("/", catalog.landing, methods=["GET"]),
@@ -43,6 +55,7 @@ def build_app(settings: GatewaySettings, pool: VerifierPool, stopping: asyncio.E
         Route("/v1/models/{model:path}", catalog.model, methods=["GET"]),
         Route("/v1/completions", generations.completions, methods=["POST"]),
         Route("/v1/chat/completions", generations.chat_completions, methods=["POST"]),
+        *Dashboard(feed).routes,
     ]
     app = Starlette(
         routes=routes,

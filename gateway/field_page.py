@@ -39,8 +39,8 @@ _TAIL = """
 `return_token_strs`; with messages also `tools`, `documents`, `add_generation_prompt`,
 `continue_final_message`, `chat_template` and `chat_template_kwargs`. It answers with `count`,
 `max_model_len`, `tokens`, and `token_strs` (null unless asked for). `POST /detokenize` takes
-`tokens` and `model` and answers with `prompt`, special tokens included; with `return_token_texts` also
-with `token_texts`, the text of each id by itself.
+`tokens` and `model` and answers with `prompt`, special tokens included; with `return_token_texts`
+also with `token_texts`, the text of each id by itself.
 
 There is no `/tokenizer_info`: vLLM has it behind a switch, and it would show the model's files to
 every client. Other vLLM routes (embeddings, scoring, audio, `/v1/responses`, `/v1/messages`,

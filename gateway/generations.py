@@ -29,6 +29,7 @@ from gateway.calls import (
     for_choice,
     prompt_tokenize_request,
 )
+from gateway.dashboard.running import RunningRequests
 from gateway.generation import Generation
 from gateway.logprobs import logprob_options
 from gateway.metrics import GatewayMetrics
@@ -44,7 +45,8 @@ _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 class Generations:
     """Handlers of `/v1/completions` and `/v1/chat/completions`.
 
-    `stopping` is set when running generations must end because the gateway does.
+    `stopping` is set when running generations must end because the gateway does; `running` lists
+    them.
     """
 
     def __init__(
@@ -53,11 +55,13 @@ class Generations:
         metrics: GatewayMetrics,
         settings: GatewaySettings,
         stopping: asyncio.Event,
+        running: RunningRequests,
     ) -> None:
         self._pool = pool
         self._metrics = metrics
         self._settings = settings
         self._stopping = stopping
+        self._running = running
 
     async def completions(self, request: Request) -> Response:
         body = parse_completion(await self._body(request))
@@ -127,6 +131,7 @@ class Generations:
             created=int(time.time()),
             model=model,
             stopping=self._stopping,
+            running=self._running,
         )
 
     def _options(self, body: GenerationBody) -> AnswerOptions:

@@ -32,7 +32,8 @@ verifier accepts or rejects them so that the answer is the model's own.</p>
 <p>$serving</p>
 <p>Base URL for clients: <code>$url/v1</code></p>
 <pre><code>$curl</code></pre>
-<p><a href="/v1/models">/v1/models</a> &middot; <a href="/health">/health</a> &middot;
+<p><a href="dashboard">Dashboard</a> &middot; <a href="/v1/models">/v1/models</a> &middot;
+<a href="/health">/health</a> &middot;
 <a href="/metrics">/metrics</a> &middot; <a href="/version">/version</a> ($version)</p>
 </body>
 </html>

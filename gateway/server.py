@@ -15,6 +15,8 @@ from collections.abc import Iterator
 import uvicorn
 
 from gateway.app import build_app
+from gateway.dashboard.feed import LiveFeed
+from gateway.dashboard.running import RunningRequests
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from outrider import logs
@@ -45,6 +47,7 @@ class RunningGateway:
         serving: asyncio.Task[None],
         pool: VerifierPool,
         stopping: asyncio.Event,
+        feed: LiveFeed,
     ) -> None:
         self.url = url
         self._settings = settings
@@ -52,6 +55,7 @@ class RunningGateway:
         self._serving = serving
         self._pool = pool
         self._stopping = stopping
+        self._feed = feed
 
     async def wait(self) -> None:
         """Until the server has ended, of itself or by `stop`."""
@@ -64,6 +68,8 @@ class RunningGateway:
     async def stop(self) -> None:
         """Take no new request, let running ones finish for `drain_timeout_s`, end the rest."""
         self._server.should_exit = True
+        # Its listeners would never leave by themselves.
+        await self._feed.close()
         drained = asyncio.get_running_loop().call_later(
             self._settings.drain_timeout_s, self._stopping.set
         )
@@ -112,8 +118,11 @@ async def start(settings: GatewaySettings) -> RunningGateway:
     )
     pool.start()
     stopping = asyncio.Event()
+    running = RunningRequests()
+    feed = LiveFeed(pool, running, interval_s=settings.poll_interval_s)
+    feed.start()
     config = uvicorn.Config(
-        build_app(settings, pool, stopping),
+        build_app(settings, pool, stopping, running, feed),
         http="h11",
         ws="none",
         lifespan="off",
@@ -130,10 +139,11 @@ async def start(settings: GatewaySettings) -> RunningGateway:
     await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         ready.cancel()
+        await feed.close()
         await pool.close()
         serving.result()
     url = _url(settings.host, listener.getsockname()[1])
-    return RunningGateway(url, settings, server, serving, pool, stopping)
+    return RunningGateway(url, settings, server, serving, pool, stopping, feed)
 
 
 async def _run(settings: GatewaySettings) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any, Final
 
 import grpc
@@ -41,7 +42,8 @@ _CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 
 
 class Verifier:
-    """A verifier at `address`. `info` is its last GetInfo answer, kept while it is away.
+    """A verifier at `address`. `info` is its last GetInfo answer, kept while it is away, and
+    `info_at` when it came (time.monotonic seconds).
 
     `problem` says in words why it does not serve now; it is empty while it does. `index` is its
     place in the settings, the `engine` label of its metrics.
@@ -52,6 +54,7 @@ class Verifier:
         self.address = address
         self.in_flight = 0
         self.info: pb.GetInfoResponse | None = None
+        self.info_at = 0.0
         self.problem = "not connected yet"
         self._channel = open_aio_channel(address, credentials, _CHANNEL_OPTIONS)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)  # type: ignore[no-untyped-call]
@@ -71,7 +74,7 @@ class Verifier:
                 self._note(error.details() or error.code().name)
             return None
         info: pb.GetInfoResponse = answer
-        self.info = info
+        self.info, self.info_at = info, time.monotonic()
         self._note("" if serves else "it reports that it does not serve")
         return info
 

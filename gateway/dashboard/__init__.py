@@ -1,0 +1,1 @@
+"""The page at `/dashboard` and the feed it lives on."""
