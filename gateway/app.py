@@ -20,6 +20,7 @@ from gateway.catalog import Catalog
 from gateway.dashboard.feed import LiveFeed
 from gateway.dashboard.routes import Dashboard
 from gateway.dashboard.running import RunningRequests
+from gateway.draining import Drain, DrainMiddleware
 from gateway.errors import ApiError
 from gateway.generations import Generations
 from gateway.linger import LingeringResponse
@@ -34,10 +35,12 @@ def build_app(
     stopping: asyncio.Event,
     running: RunningRequests,
     feed: LiveFeed,
+    drain: Drain,
 ) -> ASGIApp:
     """The application over a started `pool` and `feed`.
 
-    `stopping` ends running generations when set; `running` is where they are listed.
+    `stopping` ends running generations when set; `running` is where they are listed. `drain` says
+    when new ones are refused.
     """
     metrics = GatewayMetrics()
     generations = Generations(pool, metrics, settings, stopping, running)
@@ -66,7 +69,9 @@ def build_app(
         },
     )
     app.router.redirect_slashes = False
-    return AccessMiddleware(app, metrics, frozenset(route.path for route in routes))
+    return AccessMiddleware(
+        DrainMiddleware(app, drain), metrics, frozenset(route.path for route in routes)
+    )
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -1,19 +1,24 @@
-"""Chooses the verifier for a request: the one with the fewest requests in flight that serves.
+"""Chooses the verifier for a request: one that serves, is not busy and knows how it begins.
 
-Knows verifiers and their models; does not know what the requests ask for.
+Knows verifiers, their models and which beginnings they were sent; does not know what the requests
+ask for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from speculation.v1 import verifier_pb2 as pb
 
+from gateway.affinity import PrefixAffinity, prefix_keys
 from gateway.errors import ApiError, unavailable
+from gateway.members import Members
 from gateway.verifier import GenerateStream, Verifier
 from outrider.credentials import PLAIN, Credentials
+from outrider.names import Resolver, SystemResolver
 
 _T = TypeVar("_T")
 
@@ -21,44 +26,70 @@ _T = TypeVar("_T")
 # another one may take it. Safe because nothing of the answer has been seen.
 _TRY_NEXT = (429, 503)
 
+# A prompt goes where its beginning is cached while that verifier has at most twice the requests of
+# the least loaded one and two more. Beyond, waiting there would cost more than computing it again.
+_BUSIER_FACTOR = 2
+_BUSIER_BY = 2
+
 
 class VerifierPool:
     """All verifiers of a gateway. Must be started and closed on one event loop.
 
-    A verifier that is away is asked for its state every `poll_interval_s` and takes requests again
-    as soon as it answers; when none serves, a request waits `connect_timeout_s` for each.
+    `targets` are `unix:PATH`, `HOST:PORT`, or `dns:HOST:PORT` for all verifiers behind a name,
+    which is looked up every `lookup_interval_s`. A verifier that is away is asked for its state
+    every `poll_interval_s` and takes requests again as soon as it answers; when none serves, a
+    request waits `connect_timeout_s` for each.
     """
 
     def __init__(
         self,
-        addresses: Sequence[str],
+        targets: Sequence[str],
         *,
         connect_timeout_s: float,
         poll_interval_s: float,
+        lookup_interval_s: float = 2.0,
+        resolver: Resolver | None = None,
         credentials: Credentials = PLAIN,
     ) -> None:
-        self.verifiers = [
-            Verifier(index, address, credentials) for index, address in enumerate(addresses)
-        ]
+        self._members = Members(
+            targets,
+            resolver=resolver or SystemResolver(),
+            credentials=credentials,
+            lookup_interval_s=lookup_interval_s,
+            poll_interval_s=poll_interval_s,
+            connect_timeout_s=connect_timeout_s,
+        )
+        self._affinity = PrefixAffinity()
+        self._turns = itertools.count(1)
+        self._last_turn: dict[int, int] = {}
         self._connect_timeout_s = connect_timeout_s
-        self._poll_interval_s = poll_interval_s
-        self._monitors: list[asyncio.Task[None]] = []
+
+    @property
+    def verifiers(self) -> list[Verifier]:
+        """All that are known, by index; those that left their name stay while requests run."""
+        return self._members.known
 
     def start(self) -> None:
-        """Start watching the verifiers."""
-        self._monitors = [asyncio.create_task(self._watch(v)) for v in self.verifiers]
+        """Start watching names and verifiers."""
+        self._members.start()
 
     async def close(self) -> None:
-        for monitor in self._monitors:
-            monitor.cancel()
-        await asyncio.gather(*self._monitors, return_exceptions=True)
-        for verifier in self.verifiers:
-            await verifier.close()
+        await self._members.close()
 
     async def refresh(self) -> list[tuple[Verifier, pb.GetInfoResponse]]:
-        """Ask every verifier for its state now; those that answered, with their answers."""
-        infos = await asyncio.gather(*(v.refresh(self._connect_timeout_s) for v in self.verifiers))
-        return [(v, i) for v, i in zip(self.verifiers, infos, strict=True) if i is not None]
+        """Ask every verifier for its state now; those that answered, with their answers.
+
+        A verifier that is reached at two addresses (a name's IPv4 and IPv6) is in it once, so that
+        sums over the answers count nothing twice.
+        """
+        await self._members.settle()
+        verifiers = self.verifiers
+        infos = await asyncio.gather(*(v.refresh(self._connect_timeout_s) for v in verifiers))
+        answered: dict[str, tuple[Verifier, pb.GetInfoResponse]] = {}
+        for verifier, info in zip(verifiers, infos, strict=True):
+            if info is not None:
+                answered.setdefault(info.instance_id or verifier.address, (verifier, info))
+        return list(answered.values())
 
     async def serving(self) -> list[pb.GetInfoResponse]:
         """Ask every verifier for its state now; the answers of those that serve."""
@@ -86,7 +117,7 @@ class VerifierPool:
                 raise
             return stream, first
 
-        return await self._first_that_can(request.model, attempt)
+        return await self._first_that_can(request.model, attempt, prefix_keys(request))
 
     async def tokenize(
         self, model: str, request: pb.TokenizeRequest, timeout_s: float
@@ -120,17 +151,23 @@ class VerifierPool:
 
     def nobody_serves(self) -> ApiError:
         """A 503 that says of each verifier what is wrong."""
-        reasons = "; ".join(f"{v.address}: {v.problem or 'serves'}" for v in self.verifiers)
-        return unavailable(f"no verifier serves ({reasons})")
+        reasons = [f"{v.address}: {v.problem or 'serves'}" for v in self._members.staying]
+        return unavailable(f"no verifier serves ({'; '.join(reasons + self._members.reasons)})")
 
     def _names(self) -> list[str]:
-        return list(dict.fromkeys(v.info.model for v in self.verifiers if v.info is not None))
+        infos = (verifier.info for verifier in self._members.staying)
+        return list(dict.fromkeys(info.model for info in infos if info is not None))
 
-    async def _first_that_can(self, model: str, attempt: Callable[[Verifier], Awaitable[_T]]) -> _T:
-        candidates = [v for v in self.verifiers if v.info is not None and v.info.model == model]
-        candidates.sort(key=lambda v: (bool(v.problem), v.in_flight, v.index))
+    async def _first_that_can(
+        self,
+        model: str,
+        attempt: Callable[[Verifier], Awaitable[_T]],
+        keys: Sequence[bytes] = (),
+    ) -> _T:
         failure = self.nobody_serves()
-        for verifier in candidates:
+        for verifier in self._by_preference(model, keys):
+            self._affinity.sent(keys, verifier.address)
+            self._last_turn[verifier.index] = next(self._turns)
             try:
                 await verifier.connect(self._connect_timeout_s)
                 return await attempt(verifier)
@@ -140,7 +177,22 @@ class VerifierPool:
                 failure = error
         raise failure
 
-    async def _watch(self, verifier: Verifier) -> None:
-        while True:
-            await verifier.refresh(max(self._poll_interval_s, self._connect_timeout_s))
-            await asyncio.sleep(self._poll_interval_s)
+    def _by_preference(self, model: str, keys: Sequence[bytes]) -> list[Verifier]:
+        """Those with `model`: who serves, who is least loaded, whose turn was longest ago.
+
+        Whoever was sent the prompt's beginning before comes first, unless it is clearly busier.
+        """
+        staying = self._members.staying
+        candidates = [v for v in staying if v.info is not None and v.info.model == model]
+        candidates.sort(
+            key=lambda v: (bool(v.problem), v.in_flight, self._last_turn.get(v.index, 0), v.index)
+        )
+        serving = {v.address: v for v in candidates if not v.problem}
+        if not serving:
+            return candidates
+        least = min(v.in_flight for v in serving.values())
+        for address in self._affinity.addresses(keys):
+            known = serving.get(address)
+            if known is not None and known.in_flight <= _BUSIER_FACTOR * least + _BUSIER_BY:
+                return [known, *(v for v in candidates if v is not known)]
+        return candidates

@@ -17,6 +17,7 @@ import uvicorn
 from gateway.app import build_app
 from gateway.dashboard.feed import LiveFeed
 from gateway.dashboard.running import RunningRequests
+from gateway.draining import Drain
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from outrider import logs
@@ -48,6 +49,7 @@ class RunningGateway:
         pool: VerifierPool,
         stopping: asyncio.Event,
         feed: LiveFeed,
+        drain: Drain,
     ) -> None:
         self.url = url
         self._settings = settings
@@ -56,6 +58,7 @@ class RunningGateway:
         self._pool = pool
         self._stopping = stopping
         self._feed = feed
+        self._drain = drain
 
     async def wait(self) -> None:
         """Until the server has ended, of itself or by `stop`."""
@@ -66,17 +69,26 @@ class RunningGateway:
         self._stopping.set()
 
     async def stop(self) -> None:
-        """Take no new request, let running ones finish for `drain_timeout_s`, end the rest."""
-        self._server.should_exit = True
-        # Its listeners would never leave by themselves.
-        await self._feed.close()
-        drained = asyncio.get_running_loop().call_later(
-            self._settings.drain_timeout_s, self._stopping.set
-        )
+        """Refuse new work with 503, let running work end for `drain_timeout_s`, cut the rest."""
+        self._drain.begin()
+        waits = [
+            asyncio.create_task(self._drain.wait_idle()),
+            asyncio.create_task(self._stopping.wait()),
+        ]
         try:
+            await asyncio.wait(
+                {*waits, self._serving},
+                timeout=self._settings.drain_timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            self._stopping.set()
+            # Its listeners would never leave by themselves.
+            await self._feed.close()
+            self._server.should_exit = True
             await self._serving
         finally:
-            drained.cancel()
+            for wait in waits:
+                wait.cancel()
             await self._pool.close()
 
 
@@ -115,14 +127,16 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         settings.verifiers,
         connect_timeout_s=settings.connect_timeout_s,
         poll_interval_s=settings.poll_interval_s,
+        lookup_interval_s=settings.lookup_interval_s,
     )
     pool.start()
     stopping = asyncio.Event()
     running = RunningRequests()
     feed = LiveFeed(pool, running, interval_s=settings.poll_interval_s)
     feed.start()
+    drain = Drain()
     config = uvicorn.Config(
-        build_app(settings, pool, stopping, running, feed),
+        build_app(settings, pool, stopping, running, feed, drain),
         http="h11",
         ws="none",
         lifespan="off",
@@ -131,7 +145,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=int(settings.drain_timeout_s) + _FAREWELL_S,
+        timeout_graceful_shutdown=_FAREWELL_S,
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -143,7 +157,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         await pool.close()
         serving.result()
     url = _url(settings.host, listener.getsockname()[1])
-    return RunningGateway(url, settings, server, serving, pool, stopping, feed)
+    return RunningGateway(url, settings, server, serving, pool, stopping, feed, drain)
 
 
 async def _run(settings: GatewaySettings) -> None:

@@ -21,9 +21,10 @@ class SpecDecodeMetrics(Enum):
 class GatewaySettings:
     """Options of one gateway process.
 
-    `verifiers` are gRPC addresses (`unix:PATH` or `HOST:PORT`); a request goes to the one with the
-    fewest requests in flight. `port` 0 takes a free one. `max_body_bytes` is the largest request
-    body; `body_timeout_s` is how long a client may take to send it. `request_timeout_s` is the
+    `verifiers` are gRPC addresses (`unix:PATH`, `HOST:PORT`, or `dns:HOST:PORT` for all addresses
+    of a name, looked up every `lookup_interval_s`); gateway/routing.py tells which one a request
+    goes to. `port` 0 takes a free one. `max_body_bytes` is the largest request body;
+    `body_timeout_s` is how long a client may take to send it. `request_timeout_s` is the
     longest a generation may run. `connect_timeout_s` is how long a request waits for a verifier
     that is not connected before the next one is tried, `poll_interval_s` how often each is asked
     for its state. `max_choices` bounds prompts x n of one request.
@@ -43,6 +44,7 @@ class GatewaySettings:
     request_timeout_s: float = 1800.0
     connect_timeout_s: float = 1.0
     poll_interval_s: float = 1.0
+    lookup_interval_s: float = 2.0
     drain_timeout_s: float = 10.0
     max_choices: int = 256
     tool_call_parser: Notation = Notation.HERMES
@@ -59,6 +61,7 @@ class GatewaySettings:
             "request_timeout_s",
             "connect_timeout_s",
             "poll_interval_s",
+            "lookup_interval_s",
             "max_choices",
         ):
             if not getattr(self, option) > 0:

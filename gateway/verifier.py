@@ -46,17 +46,24 @@ class Verifier:
     `info_at` when it came (time.monotonic seconds).
 
     `problem` says in words why it does not serve now; it is empty while it does. `index` is its
-    place in the settings, the `engine` label of its metrics.
+    place in the settings, the `engine` label of its metrics; `server_name` is what its certificate
+    is for where `address` was looked up from a name.
     """
 
-    def __init__(self, index: int, address: str, credentials: Credentials = PLAIN) -> None:
+    def __init__(
+        self,
+        index: int,
+        address: str,
+        credentials: Credentials = PLAIN,
+        server_name: str | None = None,
+    ) -> None:
         self.index = index
         self.address = address
         self.in_flight = 0
         self.info: pb.GetInfoResponse | None = None
         self.info_at = 0.0
         self.problem = "not connected yet"
-        self._channel = open_aio_channel(address, credentials, _CHANNEL_OPTIONS)
+        self._channel = open_aio_channel(address, credentials, _CHANNEL_OPTIONS, server_name)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 

@@ -1,6 +1,6 @@
-"""Where a service listens: `unix:PATH` or `HOST:PORT`.
+"""Where a service listens, `unix:PATH` or `HOST:PORT`, and where others reach it.
 
-Knows the two forms and their limits; opens no connection.
+Knows these forms, and `dns:HOST:PORT` for everything that a name stands for; looks nothing up.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from outrider.errors import InputError
 # sun_path is 108 bytes on Linux and 104 on macOS, the closing zero included.
 MAX_SOCKET_PATH_BYTES = 103
 
+_NAME_PREFIX = "dns:"
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(?P<port>\d+)")
 
 
@@ -36,6 +37,33 @@ def parse_address(value: str, option: str) -> str:
     if not 1 <= int(match["port"]) <= 65535:
         raise InputError(f"{option}: port {match['port']} of {value!r} is not in 1..65535")
     return value
+
+
+def parse_target(value: str, option: str) -> str:
+    """An address to connect to: as `parse_address`, or `dns:HOST:PORT`, all addresses of a name.
+
+    Raises InputError naming `option`, the value and the forms.
+    """
+    if not is_name(value):
+        return parse_address(value, option)
+    try:
+        address = parse_address(value.removeprefix(_NAME_PREFIX), option)
+        if address.startswith("unix:"):
+            raise InputError(f"{option}: {value!r} is not an address")
+    except InputError as error:
+        raise InputError(f"{error} (behind dns: comes HOST:PORT)") from error
+    return f"{_NAME_PREFIX}{address}"
+
+
+def is_name(target: str) -> bool:
+    """Whether `target` stands for all addresses of a name, looked up again and again."""
+    return target.startswith(_NAME_PREFIX)
+
+
+def split_name(target: str) -> tuple[str, int]:
+    """Host and port of a `dns:` target that `parse_target` took."""
+    host, _, port = target.removeprefix(_NAME_PREFIX).rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def require_free_port(host: str, port: int) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from outrider.addresses import parse_address, require_free_port
+from outrider.addresses import parse_target, require_free_port
 from outrider.commands.options import LogLevel, RuntimeDir, service_process
 from outrider.errors import InputError
 
@@ -16,7 +16,12 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 def gateway(
     verifier: Annotated[
-        list[str], typer.Option("--verifier", metavar="ADDRESS", help="Repeat for several.")
+        list[str],
+        typer.Option(
+            "--verifier",
+            metavar="ADDRESS",
+            help="unix:PATH, HOST:PORT, or dns:HOST:PORT for all of a name. Repeat for several.",
+        ),
     ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
@@ -44,7 +49,7 @@ def gateway(
         settings = GatewaySettings(
             host=host,
             port=port,
-            verifiers=tuple(parse_address(address, "--verifier") for address in verifier),
+            verifiers=tuple(parse_target(address, "--verifier") for address in verifier),
             per_request_spec_decode_metrics=_one_of(
                 SpecDecodeMetrics, per_request_spec_decode_metrics, metrics
             ),

@@ -183,7 +183,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         return pb.GetInfoResponse(
             model=self.model,
             version="0.1.0",
-            instance_id="fake",
+            instance_id=f"fake {self.address}",
             max_model_len=2048,
             eos_token_ids=[EOS],
             engine="fake",
