@@ -22,6 +22,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import Me
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
+from outrider.credentials import PLAIN, Credentials, open_channel
+
 logger = logging.getLogger(__name__)
 
 _OPTIONS: Final = (
@@ -66,15 +68,16 @@ class Delivery(Protocol):
 class OtlpEndpoint:
     """A channel to `endpoint` (as TraceSettings has it).
 
-    `credentials` make the channel secure; without them an `https` URL is checked against the
-    system's authorities. `metadata` go with each call. `lost` counts failed sends by status.
+    `credentials` are shown to it; without authorities among them, an `https` URL is checked against
+    the system's, and all else is plain. `metadata` go with each call. `lost` counts failed sends by
+    status.
     """
 
     def __init__(
         self,
         endpoint: str,
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        credentials: Credentials = PLAIN,
         metadata: Sequence[tuple[str, str]] = (),
         rng: random.Random | None = None,
     ) -> None:
@@ -161,15 +164,14 @@ class OtlpEndpoint:
         logger.info("telemetry to %s: sent again", self.endpoint)
 
 
-def _channel(endpoint: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
-    target = endpoint.removeprefix("http://").removeprefix("https://")
-    # A receiver is named by whoever runs the service: no web proxy of the environment is between.
-    options = (*_OPTIONS, ("grpc.enable_http_proxy", 0))
-    if credentials is None and endpoint.startswith("https://"):
-        credentials = grpc.ssl_channel_credentials()
-    if credentials is None:
-        return grpc.insecure_channel(target, options=options)
-    return grpc.secure_channel(target, credentials, options=options)
+def _channel(endpoint: str, credentials: Credentials) -> grpc.Channel:
+    if endpoint.startswith("http://"):
+        return open_channel(endpoint.removeprefix("http://"), PLAIN, _OPTIONS)
+    target = endpoint.removeprefix("https://")
+    if target != endpoint and credentials.authorities is None:
+        system = grpc.ssl_channel_credentials()
+        return grpc.secure_channel(target, system, [*_OPTIONS, ("grpc.enable_http_proxy", 0)])
+    return open_channel(target, credentials, _OPTIONS)
 
 
 def _rejected_spans(answer: Any) -> int:

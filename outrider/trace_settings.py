@@ -49,6 +49,10 @@ class TraceSettings:
         return self.level is TraceLevel.DETAILED
 
 
+# Nothing is told.
+UNTRACED = TraceSettings()
+
+
 def parse_endpoint(value: str, option: str = "--otlp-endpoint") -> str:
     """The endpoint in the form that TraceSettings takes. Raises InputError naming `option`."""
     for scheme in _SCHEMES:

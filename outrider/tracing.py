@@ -25,6 +25,7 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Tracer
 
+from outrider.credentials import PLAIN, Credentials
 from outrider.otlp import Delivery, OtlpEndpoint
 from outrider.span_queue import DELAY_MS, MAX_IN_MESSAGE, SpanQueue
 from outrider.telemetry import SCOPE
@@ -44,8 +45,8 @@ class Telemetry:
     """One process's tracer and meter. Must be shut down; what is left is sent then.
 
     `tracer` decides by the caller's word, else by a share of trace ids. `settings` must be
-    enabled; `instance_id` is this process's own. `delivery` takes what is emitted, instead of the
-    settings' endpoint.
+    enabled; `instance_id` is this process's own. `credentials` are shown to the settings' endpoint;
+    `delivery` takes what is emitted instead of it.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Telemetry:
         service: str,
         instance_id: str,
         *,
+        credentials: Credentials = PLAIN,
         delivery: Delivery | None = None,
         delay_ms: int = DELAY_MS,
         metrics_interval_ms: int = _METRICS_INTERVAL_MS,
@@ -72,7 +74,7 @@ class Telemetry:
         self._version = version
         self._resource = resource
         self._metrics_interval_ms = metrics_interval_ms
-        self._delivery = delivery or OtlpEndpoint(settings.endpoint)
+        self._delivery = delivery or OtlpEndpoint(settings.endpoint, credentials=credentials)
         self._queue = SpanQueue(self._delivery, delay_ms=delay_ms)
         self._traces = TracerProvider(
             sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),

@@ -8,9 +8,11 @@ kept it: what a stop string cut, or what arrives after a cancellation, is not.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.acceptance import Acceptance, Round
+from verifier_service.request_sums import RequestSums, reason_without_figures
 
 # How requests end, beside the finish reasons stop, length and abort.
 OUTCOME_ERROR = "error"
@@ -59,14 +61,21 @@ class Ledger:
         self.finished: Counter[str] = Counter()
 
     def open(
-        self, prompt_tokens: int, *, num_spec_tokens: int | None = None, detailed: bool = False
+        self,
+        prompt_tokens: int,
+        *,
+        num_spec_tokens: int | None = None,
+        detailed: bool = False,
+        traced_rounds: int | None = None,
     ) -> Account:
         """A new request's account; `detailed` keeps one entry for each step.
 
-        `num_spec_tokens` is the request's own ceiling, unless it is the ledger's.
+        `num_spec_tokens` is the request's own ceiling, unless it is the ledger's. `traced_rounds`
+        is how many rounds a trace of the request tells one by one, None where there is none.
         """
         own = self.num_spec_tokens if num_spec_tokens is None else num_spec_tokens
-        return Account(self, prompt_tokens, own, detailed)
+        traced = None if traced_rounds is None else RequestSums(own, traced_rounds)
+        return Account(self, prompt_tokens, own, detailed, traced)
 
     def add(self, round_: Round) -> None:
         """Count one round of any request."""
@@ -74,39 +83,50 @@ class Ledger:
         if round_.drafted:
             self.by_proposer.setdefault(round_.proposer, ProposerSums()).add(round_)
         if round_.off_reason:
-            # Behind a colon come figures, other ones each time: as keys they would pile up.
-            self.off_rounds[round_.off_reason.partition(":")[0]] += 1
+            self.off_rounds[reason_without_figures(round_.off_reason)] += 1
 
 
 class Account:
-    """One request's sums; whatever is added here is added to the ledger in the same call."""
+    """One request's sums; whatever is added here is added to the ledger in the same call.
+
+    `outcome` is how the request ended, empty until it has; `traced` is None unless it is traced.
+    """
 
     __slots__ = (
-        "_closed",
         "_ledger",
         "_started",
         "acceptance",
         "completion_tokens",
+        "outcome",
         "prompt_tokens",
+        "traced",
     )
 
     def __init__(
-        self, ledger: Ledger, prompt_tokens: int, num_spec_tokens: int, detailed: bool
+        self,
+        ledger: Ledger,
+        prompt_tokens: int,
+        num_spec_tokens: int,
+        detailed: bool,
+        traced: RequestSums | None = None,
     ) -> None:
         self._ledger = ledger
         self._started = False
-        self._closed = False
+        self.outcome = ""
+        self.traced = traced
         self.prompt_tokens = prompt_tokens
         self.completion_tokens = 0
         self.acceptance = Acceptance(num_spec_tokens, keep_steps=detailed)
 
-    def add(self, tokens: int, round_: Round | None) -> None:
+    def add(self, tokens: int, round_: Round | None, token_ids: Sequence[int] = ()) -> None:
         """Count what one output emitted, after cuts. The prompt counts with the first one.
+
+        `token_ids` are these tokens, for a trace that tells rounds one by one.
 
         Raises ValueError where the round contradicts itself or the ceiling K; nothing is
         counted then.
         """
-        if self._closed:
+        if self.outcome:
             raise ValueError("the account is closed: nothing may be counted after the end")
         if round_ is not None:
             self._check(tokens, round_)
@@ -118,11 +138,13 @@ class Account:
         if round_ is not None:
             self.acceptance.add(round_)
             self._ledger.add(round_)
+            if self.traced is not None:
+                self.traced.add(round_, token_ids)
 
     def close(self, outcome: str) -> None:
         """Say how the request ended; only the first call counts."""
-        if not self._closed:
-            self._closed = True
+        if not self.outcome:
+            self.outcome = outcome
             self._ledger.finished[outcome] += 1
 
     def _check(self, tokens: int, round_: Round) -> None:

@@ -23,6 +23,7 @@ from verifier_service.detokenizer import Detokenizer
 from verifier_service.logprob_messages import LogprobMessages
 from verifier_service.messages import FinishReason, Output, TokenLogprob
 from verifier_service.request_error import RequestError, shorten
+from verifier_service.round_messages import round_message
 from verifier_service.stops import StopMatcher
 
 # Keeps one message far below the 4 MiB that gRPC clients take by default.
@@ -50,6 +51,15 @@ class AnswerOptions:
     include_stop: bool = False
     include_rounds: bool = False
     min_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How an answer began: nanoseconds since it was asked for, and prompt tokens not computed."""
+
+    queue_ns: int = 0
+    first_token_ns: int = 0
+    cached_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,11 @@ class Answer:
         self._changed = asyncio.Event()
 
     @property
+    def beginning(self) -> Beginning:
+        """What is known of them so far."""
+        return Beginning(self._queue_ns, self._first_token_ns, self._cached_prompt_tokens)
+
+    @property
     def ended(self) -> bool:
         """Whether the outcome is known; there may be messages left to read."""
         return self._finished is not None or self._error is not None or self._cancelled
@@ -141,7 +156,7 @@ class Answer:
         round_ = output.round
         if round_ is not None and kept < len(output.token_ids):
             round_ = round_.cut(kept)
-        self._account.add(kept, round_)
+        self._account.add(kept, round_, token_ids)
         if stop is None and output.finish_reason is not None:
             rest, stop = self._flush()
             text += rest
@@ -293,26 +308,10 @@ class Answer:
             texts.append(chunk.text)
             token_ids.extend(chunk.token_ids)
             if chunk.round is not None and self._options.include_rounds:
-                rounds.append(_round_message(chunk.round))
+                rounds.append(round_message(chunk.round))
         return verifier_pb2.Delta(
             text="".join(texts),
             token_ids=token_ids,
             rounds=rounds,
             logprobs=self._logprobs.messages(logprobs) if self._logprobs is not None else (),
         )
-
-
-def _round_message(round_: Round) -> verifier_pb2.Round:
-    return verifier_pb2.Round(
-        base=round_.base,
-        offered=round_.offered,
-        drafted=round_.drafted,
-        accepted=round_.accepted,
-        emitted=round_.emitted,
-        proposer=round_.proposer,
-        off_reason=round_.off_reason,
-        draft_wait_ns=round_.draft_wait_ns,
-        verify_ns=round_.verify_ns,
-        lookahead_hit=round_.lookahead_hit,
-        draft_token_ids=round_.draft_token_ids,
-    )

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from speculation.v1 import verifier_pb2
 
-from verifier_service.accounting import Ledger
+from verifier_service.accounting import Account, Ledger
 from verifier_service.answer import Answer, AnswerOptions
 from verifier_service.backend import Backend
 from verifier_service.bad_words import bad_word_ids
@@ -36,6 +36,10 @@ from verifier_service.request_error import RequestError, shorten
 from verifier_service.settings import VerifierSettings
 from verifier_service.stops import StopMatcher
 from verifier_service.validation import Limits, Parameters, complete, parameters
+
+if TYPE_CHECKING:
+    # It brings the SDK's interface in, which an untraced verifier does without.
+    from verifier_service.tracing import RequestTrace
 
 T = TypeVar("T")
 
@@ -86,9 +90,12 @@ class Generations:
         self._answers: dict[str, Answer] = {}
 
     @asynccontextmanager
-    async def answering(self, request: verifier_pb2.GenerateRequest) -> AsyncIterator[Answer]:
+    async def answering(
+        self, request: verifier_pb2.GenerateRequest, trace: RequestTrace | None = None
+    ) -> AsyncIterator[Answer]:
         """The answer to `request` within the body, which reads its messages; then it is cancelled.
 
+        `trace` is told what is made of the request, and ends after it.
         Raises RequestError naming the field at fault, or why no request is taken.
         """
         await self._gate()
@@ -97,7 +104,8 @@ class Generations:
         core_request = await self._core_request(request, checked)
         # The wait for the tokenizer or a grammar may have been long.
         await self._gate()
-        answer = self._submit(core_request, checked)
+        core_request.traceparent = trace.traceparent if trace is not None else ""
+        answer = self._submit(core_request, checked, trace)
         try:
             yield answer
         finally:
@@ -172,14 +180,15 @@ class Generations:
         except HopelessStructureError as error:
             raise hopeless(request.structured, str(error)) from error
 
-    def _submit(self, request: Request, checked: Parameters) -> Answer:
+    def _submit(self, request: Request, checked: Parameters, trace: RequestTrace | None) -> Answer:
         if request.request_id in self._answers:
             raise RequestError(
                 f"request_id {request.request_id!r} is running already: it must be unique",
                 field="request_id",
             )
         core = self.backend.core
-        answer = self._new_answer(request, checked)
+        account = self._new_account(request, checked, trace)
+        answer = self._new_answer(request, checked, account)
         try:
             core.submit(request, self._handover.sink(answer))
         except QueueFullError as error:
@@ -195,11 +204,23 @@ class Generations:
                 f"no request is taken: the engine died: {shorten(core.failure, 500)}",
                 status=grpc.StatusCode.UNAVAILABLE,
             ) from error
+        if trace is not None:
+            trace.admitted(request, account, answer, self.backend)
         self._answers[request.request_id] = answer
         self._idle.clear()
         return answer
 
-    def _new_answer(self, request: Request, checked: Parameters) -> Answer:
+    def _new_account(
+        self, request: Request, checked: Parameters, trace: RequestTrace | None
+    ) -> Account:
+        return self.ledger.open(
+            len(request.prompt_ids),
+            num_spec_tokens=self.limits.ceiling(request.prediction is not None),
+            detailed=checked.detailed,
+            traced_rounds=trace.kept_rounds if trace is not None else None,
+        )
+
+    def _new_answer(self, request: Request, checked: Parameters, account: Account) -> Answer:
         text, sampling = self.backend.text, request.sampling
         needs_text = checked.detokenize or bool(checked.stop)
         needs_logprobs = sampling.logprobs >= 0 or sampling.prompt_logprobs >= 0
@@ -212,11 +233,7 @@ class Generations:
                 include_rounds=checked.include_rounds,
                 min_tokens=sampling.min_tokens,
             ),
-            self.ledger.open(
-                len(request.prompt_ids),
-                num_spec_tokens=self.limits.ceiling(request.prediction is not None),
-                detailed=checked.detailed,
-            ),
+            account,
             detokenizer=text.detokenizer(skip_special_tokens=checked.skip_special_tokens)
             if needs_text
             else None,

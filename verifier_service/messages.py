@@ -159,6 +159,7 @@ class SequenceView:
     cache_salt: str = ""
     # Only this proposer is asked; empty means all.
     only: str = ""
+    traceparent: str = ""
 
 
 class OwnDrafts(Protocol):
@@ -190,6 +191,8 @@ class Request:
     cache_salt: str = ""
     constraint: Constraint | None = None
     prediction: OwnDrafts | None = None
+    # W3C trace context for proposers; empty where the request is not traced.
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,6 +192,7 @@ class Mirrors:
                     more=more,
                     sampling=_sampling(view.sampling),
                     cache_salt=view.cache_salt,
+                    traceparent="" if mirror.sent else view.traceparent,
                 ),
             )
             budget -= max(1, end - mirror.sent)

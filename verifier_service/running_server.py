@@ -20,6 +20,7 @@ from verifier_service.lifecycle import SERVICE_NAME, Lifecycle
 from verifier_service.servicer import VerifierServicer
 from verifier_service.settings import VerifierSettings
 from verifier_service.spec_decoding_log import log_spec_decoding
+from verifier_service.tracing_start import VerifierTracing, start_tracing
 
 MAX_RECEIVED_BYTES = 32 * 1024 * 1024
 # Calls beside the requests that run and wait: health, GetInfo, Tokenize.
@@ -51,8 +52,10 @@ class RunningServer:
         servicer: VerifierServicer,
         drain_seconds: float,
         log_stats_interval_s: float = 0.0,
+        tracing: VerifierTracing | None = None,
     ) -> None:
         self.address = address
+        self._tracing = tracing
         self._server = server
         self._lifecycle = lifecycle
         self._servicer = servicer
@@ -68,9 +71,11 @@ class RunningServer:
         """Serve with a loaded backend from now on."""
         self._backend = backend
         self._servicer.attach(backend)
+        if self._tracing is not None:
+            self._tracing.observe(self._servicer.ledger, backend)
         self._watching = asyncio.create_task(self._watch(backend))
         if self._log_stats_interval_s > 0:
-            acceptance = self._servicer.acceptance
+            acceptance = self._servicer.ledger.acceptance
             self._logging = asyncio.create_task(
                 log_spec_decoding(acceptance, self._log_stats_interval_s)
             )
@@ -94,6 +99,8 @@ class RunningServer:
         if self._backend is not None:
             await asyncio.to_thread(self._backend.close)
         self._servicer.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.shutdown)
         # Only once: by the next call the path may be another process's.
         self._stopped = True
         listener.remove_socket(self.address)
@@ -136,6 +143,9 @@ async def bind(settings: VerifierSettings, instance_id: str) -> RunningServer:
             (SERVICE_NAME, health_name, reflection.SERVICE_NAME), server
         )
     address = listener.bind(server, settings.listen, settings.credentials)
+    tracing = start_tracing(settings, instance_id)
+    if tracing is not None:
+        servicer.trace_with(tracing.requests)
     await server.start()
     return RunningServer(
         address,
@@ -144,6 +154,7 @@ async def bind(settings: VerifierSettings, instance_id: str) -> RunningServer:
         servicer,
         settings.drain_seconds,
         settings.log_stats_interval_s,
+        tracing,
     )
 
 

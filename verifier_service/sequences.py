@@ -111,6 +111,7 @@ class Sequence:
             accepted=self.accepted,
             cache_salt=self.request.cache_salt,
             only=self.request.proposer,
+            traceparent=self.request.traceparent,
         )
 
     def tell_prompt(

@@ -9,14 +9,16 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from functools import partial
 from importlib import metadata
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from speculation.v1 import types_pb2, verifier_pb2, verifier_pb2_grpc
 
-from outrider.acceptance import Acceptance
+from outrider.trace_context import read_context
+from verifier_service.accounting import Ledger
 from verifier_service.backend import Backend
 from verifier_service.field_checks import check_token_ids
 from verifier_service.generations import Generations
@@ -25,6 +27,9 @@ from verifier_service.messages import RejectionRule
 from verifier_service.proposer_state import speculation_state
 from verifier_service.request_error import RequestError
 from verifier_service.settings import VerifierSettings
+
+if TYPE_CHECKING:
+    from verifier_service.tracing import RequestTrace, RequestTracer
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +55,14 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self._lifecycle = lifecycle
         self._instance_id = instance_id
         self._generations: Generations | None = None
+        self._tracer: RequestTracer | None = None
         # Set while no answer is on its way.
         self.idle = asyncio.Event()
         self.idle.set()
+
+    def trace_with(self, tracer: RequestTracer) -> None:
+        """Tell of all requests from now on."""
+        self._tracer = tracer
 
     def attach(self, backend: Backend) -> None:
         """Serve with these parts from now on."""
@@ -61,11 +71,11 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         )
 
     @property
-    def acceptance(self) -> Acceptance:
+    def ledger(self) -> Ledger:
         """The running sums over all requests. RuntimeError before `attach`."""
         if self._generations is None:
             raise RuntimeError("no backend is attached")
-        return self._generations.ledger.acceptance
+        return self._generations.ledger
 
     def shut_down_answers(self) -> None:
         """Finish all running answers as aborted."""
@@ -101,9 +111,23 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         return await self._guard(context, "GetInfo", self._get_info)
 
     async def _generate(self, request: verifier_pb2.GenerateRequest, context: Context) -> None:
+        if self._tracer is None:
+            await self._answer(request, context, None)
+            return
+        caller = read_context(context.invocation_metadata() or ())
+        trace = self._tracer.begin(request, caller)
+        with trace or nullcontext():
+            await self._answer(request, context, trace)
+
+    async def _answer(
+        self,
+        request: verifier_pb2.GenerateRequest,
+        context: Context,
+        trace: RequestTrace | None,
+    ) -> None:
         generations = self._loaded()
         try:
-            async with generations.answering(request) as answer:
+            async with generations.answering(request, trace) as answer:
                 await context.send_initial_metadata(ACCEPTED_METADATA)
                 while (message := await answer.next_message()) is not None:
                     await context.write(message)

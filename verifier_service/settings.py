@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from outrider.credentials import PLAIN, Credentials
 from outrider.draft_schedule import DraftSchedule
+from outrider.trace_settings import UNTRACED, TraceSettings
 from verifier_service.messages import RejectionRule
 from verifier_service.proposer_expectation import ExpectedProposer
 
@@ -36,6 +37,7 @@ class VerifierSettings:
     `num_speculative_tokens_per_batch_size` lowers the ceiling by the number of running sequences.
     `plain_share` of the steps decode plainly, to measure what drafts gain; None: as many as cost
     next to nothing.
+    `trace` is what is told of requests, and where.
     `credentials` protect the port, and are shown to proposers that are dialled.
     `record_rounds` is a file that every step's numbers are written to, for
     verifier_service.simulation.
@@ -74,6 +76,7 @@ class VerifierSettings:
     batch_invariant: bool = False
     record_rounds: str | None = None
     credentials: Credentials = PLAIN
+    trace: TraceSettings = UNTRACED
     plain_share: float | None = None
 
     @property
