@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator
 import grpc
 
 from outrider.credentials import PLAIN, Credentials, open_channel
+from outrider.names import NameLookupError
 from outrider.transport import Listener
+from verifier_service.proposer_choice import GrpcLoadProbe, ProposerChoice
 
 METHOD = "/speculation.v1.ProposerService/Propose"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -33,10 +35,17 @@ _logger = logging.getLogger(__name__)
 
 
 class GrpcStream:
-    """One Propose call and the thread that reads it."""
+    """One Propose call and the thread that reads it, and before that chooses where it goes."""
 
-    def __init__(self, address: str, listener: Listener, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        address: str,
+        listener: Listener,
+        credentials: Credentials,
+        choice: ProposerChoice,
+    ) -> None:
         self._address = address
+        self._choice = choice
         self._credentials = credentials
         self._listener = listener
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -60,7 +69,10 @@ class GrpcStream:
     def _read(self) -> None:
         code, detail = "OK", "the proposer ended the stream"
         try:
-            with open_channel(self._address, self._credentials, _OPTIONS) as channel:
+            chosen = self._choice.choose(self._address)
+            with open_channel(
+                chosen.address, self._credentials, _OPTIONS, chosen.server_name
+            ) as channel:
                 # Without serializers both directions are bytes.
                 propose = channel.stream_stream(
                     METHOD, request_serializer=None, response_deserializer=None
@@ -76,6 +88,8 @@ class GrpcStream:
                     self._listener.received(data)
         except grpc.RpcError as error:
             code, detail = _status(error)
+        except NameLookupError as error:
+            code, detail = "UNAVAILABLE", str(error)
         except Exception as error:
             # A fault of ours must not end the thread in silence: it is logged and the
             # stream starts anew.
@@ -92,15 +106,21 @@ class GrpcStream:
 
 
 class GrpcTransport:
-    """Streams over `unix:PATH` and `HOST:PORT` addresses."""
+    """Streams to `unix:PATH` and `HOST:PORT` addresses, and to one of those behind a name.
 
-    def __init__(self, credentials: Credentials = PLAIN) -> None:
+    `choice` says which one; a stream that is opened again may go to another.
+    """
+
+    def __init__(
+        self, credentials: Credentials = PLAIN, choice: ProposerChoice | None = None
+    ) -> None:
         self._credentials = credentials
+        self._choice = choice or ProposerChoice(probe=GrpcLoadProbe(credentials))
         self._lock = threading.Lock()
         self._streams: list[GrpcStream] = []
 
     def connect(self, address: str, listener: Listener) -> GrpcStream:
-        stream = GrpcStream(address, listener, self._credentials)
+        stream = GrpcStream(address, listener, self._credentials, self._choice)
         with self._lock:
             self._streams = [s for s in self._streams if s.thread.is_alive()]
             self._streams.append(stream)

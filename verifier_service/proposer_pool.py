@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Sequence
 
-from outrider.addresses import parse_address
+from outrider.addresses import parse_target
 from outrider.errors import InputError
 from outrider.transport import Clock, SystemClock, Transport
 from verifier_service.messages import PREDICTION, DraftBlock, SequenceView
@@ -30,9 +30,9 @@ _LONGEST_NAP_S = 1.0
 class ProposerPool:
     """A `DraftSource` over any number of proposers.
 
-    `addresses` are `unix:PATH` or `HOST:PORT`, each once; `draft_deadline_s` is the longest a
-    step waits, counted from its `send`. `expected`, where given, holds what each address must turn
-    out to be, in their order. Without a `transport` it speaks gRPC. With `maintain` False no thread
+    `addresses` are `unix:PATH`, `HOST:PORT`, or `dns:HOST:PORT` for one of the proposers behind a
+    name, each once; `draft_deadline_s` is the longest a step waits, counted from its `send`.
+    `expected`, where given, holds what each address must turn out to be, in their order. Without a `transport` it speaks gRPC. With `maintain` False no thread
     is started and the caller calls `tick` (tests with a virtual clock).
     Raises InputError for a bad address, ValueError for a bad deadline; connecting happens in the
     background.
@@ -50,7 +50,7 @@ class ProposerPool:
         rng: random.Random | None = None,
         maintain: bool = True,
     ) -> None:
-        dialled = [parse_address(address, "proposers") for address in addresses]
+        dialled = [parse_target(address, "proposers") for address in addresses]
         for address in dialled:
             if dialled.count(address) > 1:
                 raise InputError(f"proposers: {address!r} is given twice; give each once")

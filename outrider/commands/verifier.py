@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.addresses import parse_address
+from outrider.addresses import parse_address, parse_target
 from outrider.commands.config_file import JSON, ConfigFile
 from outrider.commands.models import open_store, pull_with_progress
 from outrider.commands.options import CacheDir, LogLevel, RuntimeDir, service_process
@@ -34,7 +34,11 @@ def verifier(
     config: ConfigFile = None,
     proposer: Annotated[
         list[str] | None,
-        typer.Option("--proposer", metavar="ADDRESS", help="Repeat for several."),
+        typer.Option(
+            "--proposer",
+            metavar="ADDRESS",
+            help="unix:PATH, HOST:PORT, or dns:HOST:PORT for one of a name. Repeat for several.",
+        ),
     ] = None,
     speculative_config: Annotated[
         str | None,
@@ -172,7 +176,7 @@ def verifier(
     address = parse_address(listen, "--listen")
     credentials = credentials_of(tls_cert, tls_key, tls_ca, tls_require_client_cert, insecure)
     credentials.check_listen(address)
-    proposers = tuple(parse_address(item, "--proposer") for item in proposer or ())
+    proposers = tuple(parse_target(item, "--proposer") for item in proposer or ())
     schedule = None
     if num_speculative_tokens_per_batch_size is not None:
         schedule = parse_draft_schedule(
