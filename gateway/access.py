@@ -40,6 +40,8 @@ class AccessRecord:
     model: str = "-"
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    # The API key's name, where the gateway has keys and the request one of them.
+    key: str = ""
     note: str = ""
 
 
@@ -82,9 +84,11 @@ class AccessMiddleware:
     def _log(self, scope: Scope, record: AccessRecord) -> None:
         path = scope["path"]
         self._metrics.response(path if path in self._routes else "other", record.status)
+        if record.key:
+            self._metrics.key_response(record.key, record.status)
         logger.log(
             logging.DEBUG if path in _POLLED or path.startswith(_PAGE_FILES) else logging.INFO,
-            "%s %s %d %.1f ms request=%s model=%s prompt_tokens=%d completion_tokens=%d%s",
+            "%s %s %d %.1f ms request=%s model=%s prompt_tokens=%d completion_tokens=%d%s%s",
             scope["method"],
             # A path with line breaks would forge log lines.
             path.encode("unicode_escape").decode("ascii"),
@@ -94,6 +98,7 @@ class AccessMiddleware:
             record.model,
             record.prompt_tokens,
             record.completion_tokens,
+            f" key={record.key}" if record.key else "",
             f" {record.note}" if record.note else "",
         )
 

@@ -16,13 +16,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gateway.access import AccessMiddleware, failed
+from gateway.authentication import Authentication
 from gateway.catalog import Catalog
+from gateway.connections import HeadLimits
 from gateway.dashboard.feed import LiveFeed
 from gateway.dashboard.routes import Dashboard
 from gateway.dashboard.running import RunningRequests
 from gateway.draining import Drain, DrainMiddleware
 from gateway.errors import ApiError
 from gateway.generations import Generations
+from gateway.keys import KeyRing
 from gateway.linger import LingeringResponse
 from gateway.metrics import GatewayMetrics
 from gateway.routing import VerifierPool
@@ -69,8 +72,14 @@ def build_app(
         },
     )
     app.router.redirect_slashes = False
+    # The dashboard's files hold no data; what they show is asked for with the key.
+    guarded = Authentication(
+        DrainMiddleware(app, drain), KeyRing(settings.api_keys), open_prefixes=("/dashboard",)
+    )
     return AccessMiddleware(
-        DrainMiddleware(app, drain), metrics, frozenset(route.path for route in routes)
+        HeadLimits(guarded, settings.connections),
+        metrics,
+        frozenset(route.path for route in routes),
     )
 
 

@@ -12,10 +12,11 @@ from speculation.v1 import verifier_pb2 as pb
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from gateway.access import record_of
 from gateway.bodies import DetokenizeBody
 from gateway.body import read_json_object
 from gateway.calls import tokenize_request
-from gateway.errors import ApiError, bad_request
+from gateway.errors import ApiError, bad_request, unavailable
 from gateway.landing import landing_page
 from gateway.metrics import GatewayMetrics
 from gateway.requests import parse, parse_tokenize
@@ -53,7 +54,13 @@ class Catalog:
         raise ApiError(404, f"model: {wanted!r} is not served here", param="model")
 
     async def health(self, request: Request) -> JSONResponse:
-        if not await self._pool.serving():
+        serving = bool(await self._pool.serving())
+        if self._settings.api_keys and not record_of(request.scope).key:
+            # Strangers are told no more than load balancers need.
+            if not serving:
+                raise unavailable("no verifier serves")
+            return JSONResponse({"status": "ok"})
+        if not serving:
             raise self._pool.nobody_serves()
         return JSONResponse(
             {

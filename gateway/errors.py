@@ -24,6 +24,7 @@ RETRY_AFTER_S: Final = 1
 
 _TYPES: Final = {
     400: "BadRequestError",
+    401: "AuthenticationError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
     408: "RequestTimeoutError",

@@ -37,6 +37,7 @@ from gateway.requests import parse_chat, parse_completion
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from gateway.shapes import ChatShape, CompletionShape, Shape
+from gateway.tenants import Tenants
 from gateway.tools.shape import chat_shape
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
@@ -61,6 +62,7 @@ class Generations:
         self._metrics = metrics
         self._settings = settings
         self._stopping = stopping
+        self._tenants = Tenants(settings.cache_salt_secret, shared=settings.share_cache_across_keys)
         self._running = running
 
     async def completions(self, request: Request) -> Response:
@@ -96,6 +98,8 @@ class Generations:
         record = record_of(request.scope)
         record.model = model
         record.request_id = request_id = _request_id(body, request)
+        for base in requests:
+            base.cache_salt = self._tenants.salt(record.key, base.cache_salt)
         prompt_ids: list[tuple[int, ...] | None] = [None] * len(requests)
         if shape.with_ids:
             prompt_ids = [await self._fix_ids(r) for r in requests]

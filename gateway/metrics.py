@@ -45,6 +45,12 @@ class GatewayMetrics:
             ["route", "status"],
             registry=self.registry,
         )
+        self._key_responses = Counter(
+            "outrider:key_responses",
+            "HTTP responses by API key's name and status; 429 means over the key's limits.",
+            ["key_name", "status"],
+            registry=self.registry,
+        )
         self._in_flight = Gauge(
             "outrider:http_requests_in_flight",
             "Generation requests this gateway is answering.",
@@ -69,6 +75,9 @@ class GatewayMetrics:
 
     def response(self, route: str, status: int) -> None:
         self._responses.labels(route, str(status)).inc()
+
+    def key_response(self, key_name: str, status: int) -> None:
+        self._key_responses.labels(key_name, str(status)).inc()
 
     def exposition(
         self,

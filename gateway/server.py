@@ -6,11 +6,9 @@ Knows sockets, signals and the order of starting and stopping; does not know the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator
 
 import uvicorn
 
@@ -18,6 +16,7 @@ from gateway.app import build_app
 from gateway.dashboard.feed import LiveFeed
 from gateway.dashboard.running import RunningRequests
 from gateway.draining import Drain
+from gateway.http_server import HttpServer
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from outrider import logs
@@ -44,7 +43,7 @@ class RunningGateway:
         self,
         url: str,
         settings: GatewaySettings,
-        server: _Server,
+        server: HttpServer,
         serving: asyncio.Task[None],
         pool: VerifierPool,
         stopping: asyncio.Event,
@@ -92,22 +91,6 @@ class RunningGateway:
             await self._pool.close()
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling, which would end the process with the signal."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def run(settings: GatewaySettings) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends running requests at once.
 
@@ -128,6 +111,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         connect_timeout_s=settings.connect_timeout_s,
         poll_interval_s=settings.poll_interval_s,
         lookup_interval_s=settings.lookup_interval_s,
+        credentials=settings.credentials,
     )
     pool.start()
     stopping = asyncio.Event()
@@ -138,6 +122,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
     config = uvicorn.Config(
         build_app(settings, pool, stopping, running, feed, drain),
         http="h11",
+        h11_max_incomplete_event_size=settings.connections.max_head_bytes,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -147,7 +132,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_FAREWELL_S,
     )
-    server = _Server(config)
+    server = HttpServer(config, settings.connections, settings.https)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     ready = asyncio.create_task(server.ready.wait())
     await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -156,7 +141,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         await feed.close()
         await pool.close()
         serving.result()
-    url = _url(settings.host, listener.getsockname()[1])
+    url = _url(settings, listener.getsockname()[1])
     return RunningGateway(url, settings, server, serving, pool, stopping, feed, drain)
 
 
@@ -207,6 +192,8 @@ def _listen(settings: GatewaySettings) -> socket.socket:
     return listener
 
 
-def _url(host: str, port: int) -> str:
+def _url(settings: GatewaySettings, port: int) -> str:
+    host = settings.host
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
-    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    scheme = "http" if settings.https is None else "https"
+    return f"{scheme}://[{shown}]:{port}" if ":" in shown else f"{scheme}://{shown}:{port}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
+from gateway.connections import DEFAULT_LIMITS, ConnectionLimits
+from gateway.keys import ApiKey, KeyRing
 from gateway.tools.parsers import Notation
+from outrider.credentials import PLAIN, Credentials
 from outrider.errors import InputError
+from outrider.https import Https
 
 
 class SpecDecodeMetrics(Enum):
@@ -31,6 +35,11 @@ class GatewaySettings:
     `tool_call_parser` is how the model writes tool calls. `drain_timeout_s` is how long
     running requests may go on after a stop was asked for.
 
+    `credentials` are shown to verifiers; `https` is the port's own TLS, None plain HTTP. Without
+    `api_keys` every request is let in. `cache_salt_secret` keeps keys' tenants apart in the same
+    way at all gateways that have it, None for this process alone; `share_cache_across_keys` does
+    not keep them apart. `connections` are limits of each connection.
+
     Raises InputError naming the option, its value and what is allowed.
     """
 
@@ -49,10 +58,17 @@ class GatewaySettings:
     max_choices: int = 256
     tool_call_parser: Notation = Notation.HERMES
     log_level: str = "info"
+    credentials: Credentials = PLAIN
+    https: Https | None = None
+    api_keys: tuple[ApiKey, ...] = ()
+    cache_salt_secret: bytes | None = field(default=None, repr=False)
+    share_cache_across_keys: bool = False
+    connections: ConnectionLimits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
         if not self.verifiers:
             raise InputError("verifiers: the gateway needs at least one verifier address")
+        KeyRing(self.api_keys)
         if not 0 <= self.port <= 65535:
             raise InputError(f"port: {self.port} is not in 0..65535")
         for option in (

@@ -1,0 +1,34 @@
+"""Who reaches an HTTP port, and whether that is what its operator means.
+
+Knows hosts and what protects a port; opens nothing.
+"""
+
+from __future__ import annotations
+
+from outrider.credentials import is_loopback
+from outrider.errors import InputError
+
+
+def http_exposure(
+    host: str, *, keys: bool, encrypted: bool, client_certificates: bool, insecure: bool
+) -> str:
+    """A warning for the log about a port at `host`, empty where there is nothing to say.
+
+    `client_certificates` is whether clients must show one. Raises InputError for a port that is
+    open to the network with nothing at all in front of it, unless `insecure` says so.
+    """
+    if is_loopback(host):
+        return ""
+    known = keys or client_certificates
+    if not known and not encrypted and not insecure:
+        raise InputError(
+            f"--host: {host} can be reached by other machines, and anybody there could use and "
+            "read along; give --api-key or --api-key-file (and --ssl-certfile), listen at "
+            "127.0.0.1, or say --insecure where the network itself is private"
+        )
+    if not encrypted:
+        sent = "prompts, answers and API keys" if keys else "prompts and answers"
+        return f"{host} is not encrypted: {sent} can be read on the way; --ssl-certfile encrypts"
+    if not known:
+        return f"{host} asks for no API key: whoever reaches it may use it; --api-key asks for one"
+    return ""
