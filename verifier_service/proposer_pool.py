@@ -32,8 +32,9 @@ class ProposerPool:
 
     `addresses` are `unix:PATH`, `HOST:PORT`, or `dns:HOST:PORT` for one of the proposers behind a
     name, each once; `draft_deadline_s` is the longest a step waits, counted from its `send`.
-    `expected`, where given, holds what each address must turn out to be, in their order. Without a `transport` it speaks gRPC. With `maintain` False no thread
-    is started and the caller calls `tick` (tests with a virtual clock).
+    `expected`, where given, holds what each address must turn out to be, in their order. Without a
+    `transport` it speaks gRPC. With `maintain` False no thread is started and the caller calls
+    `tick` (tests with a virtual clock).
     Raises InputError for a bad address, ValueError for a bad deadline; connecting happens in the
     background.
     """

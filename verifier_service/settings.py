@@ -16,7 +16,8 @@ class VerifierSettings:
     """Options of one verifier process.
 
     `model` is a local folder; `listen` and `proposers` are gRPC addresses (`unix:PATH` or
-    `HOST:PORT`), `expected_proposers` what each of these must be, or empty to take any.
+    `HOST:PORT`; of proposers also `dns:HOST:PORT`), `expected_proposers` what each of these must
+    be, or empty to take any.
     `num_speculative_tokens` is the ceiling K, 0 turns speculation off.
     `num_prediction_tokens` is the ceiling of requests that bring a prediction where K is 0: their
     drafts need no proposer.

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from outrider.addresses import parse_target, require_free_port
-from outrider.commands.options import LogLevel, RuntimeDir, service_process
+from outrider.commands.options import DrainTimeout, LogLevel, RuntimeDir, service_process
 from outrider.errors import InputError
 
 _Choice = TypeVar("_Choice", bound=Enum)
@@ -36,6 +36,7 @@ def gateway(
         str,
         typer.Option(help="How the model writes tool calls: hermes, llama3_json or mistral."),
     ] = "hermes",
+    drain_timeout: DrainTimeout = 10.0,
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
 ) -> None:
@@ -55,6 +56,7 @@ def gateway(
             ),
             force_include_usage=enable_force_include_usage,
             tool_call_parser=_one_of(Notation, tool_call_parser, parser),
+            drain_timeout_s=drain_timeout,
             log_level=log_level,
         )
         require_free_port(host, port)

@@ -27,6 +27,14 @@ CacheDir = Annotated[
 LogLevel = Annotated[
     str, typer.Option("--log-level", help=f"How much is logged: {', '.join(logs.LEVELS)}.")
 ]
+DrainTimeout = Annotated[
+    float,
+    typer.Option(
+        "--drain-timeout",
+        min=0,
+        help="Seconds that running requests may go on after SIGTERM; new ones are refused.",
+    ),
+]
 # Set by `serve` for its children only.
 RuntimeDir = Annotated[Path | None, typer.Option("--runtime-dir", hidden=True)]
 

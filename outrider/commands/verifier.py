@@ -11,7 +11,7 @@ import typer
 from outrider.addresses import parse_address, parse_target
 from outrider.commands.config_file import JSON, ConfigFile
 from outrider.commands.models import open_store, pull_with_progress
-from outrider.commands.options import CacheDir, LogLevel, RuntimeDir, service_process
+from outrider.commands.options import CacheDir, DrainTimeout, LogLevel, RuntimeDir, service_process
 from outrider.commands.security_options import (
     Insecure,
     TlsCa,
@@ -169,6 +169,7 @@ def verifier(
     tls_require_client_cert: TlsRequireClientCert = False,
     insecure: Insecure = False,
     cache_dir: CacheDir = None,
+    drain_timeout: DrainTimeout = 5.0,
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
 ) -> None:
@@ -249,6 +250,7 @@ def verifier(
                 compile=not no_compile,
                 enforce_eager=enforce_eager,
                 threads=threads,
+                drain_seconds=drain_timeout,
                 log_level=log_level,
                 log_stats_interval_s=log_stats_interval,
                 trust_request_chat_template=trust_request_chat_template,
