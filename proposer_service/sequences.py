@@ -8,12 +8,17 @@ and the verifier is told to open it again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from speculation.v1 import proposer_pb2
 
 from proposer_service.proposers.base import Proposer
+
+if TYPE_CHECKING:
+    # It brings the SDK's interface in, which an untraced proposer does without.
+    from proposer_service.tracing import SequenceTrace
 
 
 class SequenceError(Exception):
@@ -51,13 +56,24 @@ class OpenSequence:
     length: int
     # More chunks of the open are to come.
     opening: bool
+    trace: SequenceTrace | None = None
 
 
 class SequenceTable:
-    """The sequences of one stream. `numbers` are unique among all users of the proposer."""
+    """The sequences of one stream. `numbers` are unique among all users of the proposer.
 
-    def __init__(self, proposer: Proposer, numbers: Iterator[int], limits: SequenceLimits) -> None:
+    `trace` begins a sequence's trace with the context that its open brings, if it is to have one.
+    """
+
+    def __init__(
+        self,
+        proposer: Proposer,
+        numbers: Iterator[int],
+        limits: SequenceLimits,
+        trace: Callable[[str], SequenceTrace | None] | None = None,
+    ) -> None:
         self._proposer = proposer
+        self._trace = trace
         self._numbers = numbers
         self._limits = limits
         self._sequences: dict[int, OpenSequence] = {}
@@ -94,6 +110,8 @@ class SequenceTable:
         """The sequence is over; unknown ones were forgotten before and are ignored."""
         sequence = self._sequences.pop(sequence_id, None)
         if sequence is not None:
+            if sequence.trace is not None:
+                sequence.trace.end()
             self._proposer.close(sequence.number, finished and not sequence.opening)
 
     def forget(self, sequence_id: int) -> None:
@@ -178,6 +196,8 @@ class SequenceTable:
         salt = f"{self._limits.tenant}\0{chunk.cache_salt}"
         self._proposer.open(number, ids, chunk.prompt_length, salt)
         sequence = OpenSequence(number, update.epoch, chunk.prompt_length, len(ids), chunk.more)
+        if self._trace is not None and chunk.traceparent:
+            sequence.trace = self._trace(chunk.traceparent)
         self._sequences[sequence_id] = sequence
         return sequence
 

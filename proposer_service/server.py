@@ -7,6 +7,7 @@ import gc
 import logging
 import signal
 import uuid
+from typing import TYPE_CHECKING
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -15,12 +16,19 @@ from speculation.v1 import proposer_pb2
 
 from outrider import listener, logs
 from outrider.credentials import PLAIN, Credentials
+from outrider.errors import InputError
+from outrider.starting_telemetry import start_telemetry
+from outrider.telemetry import PROPOSER_SERVICE
 from proposer_service.handshake import describe
 from proposer_service.proposers.base import Proposer
 from proposer_service.proposers.ngram import NgramProposer
 from proposer_service.proposers.suffix import SuffixProposer
 from proposer_service.servicer import ProposerServicer
 from proposer_service.settings import ProposerSettings
+
+if TYPE_CHECKING:
+    from outrider.tracing import Telemetry
+    from proposer_service.tracing import SequenceTracer
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +58,10 @@ class RunningServer:
         servicer: ProposerServicer,
         health_service: health.aio.HealthServicer,  # type: ignore[name-defined]
         drain_seconds: float,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.address = address
+        self._telemetry = telemetry
         self._server = server
         self._servicer = servicer
         self._health = health_service
@@ -69,6 +79,8 @@ class RunningServer:
         self._servicer.drain()
         await self._server.stop(self._drain_seconds)
         listener.remove_socket(self.address)
+        if self._telemetry is not None:
+            await asyncio.to_thread(self._telemetry.shutdown)
 
 
 def run(settings: ProposerSettings) -> None:
@@ -90,13 +102,23 @@ async def start(settings: ProposerSettings) -> RunningServer:
         lookahead=settings.lookahead,
         options=settings.method_options(),
     )
-    running = await serve_proposer(
-        make_proposer(settings),
-        capabilities,
-        settings.listen,
-        settings.drain_seconds,
-        settings.credentials,
+    telemetry = start_telemetry(
+        settings.trace,
+        PROPOSER_SERVICE,
+        capabilities.instance_id,
+        credentials=settings.credentials,
     )
+    servicer = ProposerServicer(
+        make_proposer(settings), capabilities, _tracer(telemetry, capabilities)
+    )
+    try:
+        running = await serve_servicer(
+            servicer, settings.listen, settings.drain_seconds, settings.credentials, telemetry
+        )
+    except InputError:
+        if telemetry is not None:
+            telemetry.shutdown(0)
+        raise
     logger.info(
         "proposer ready name=%s method=%s address=%s", name, settings.method, running.address
     )
@@ -123,8 +145,12 @@ async def serve_servicer(
     listen: str,
     drain_seconds: float,
     credentials: Credentials = PLAIN,
+    telemetry: Telemetry | None = None,
 ) -> RunningServer:
-    """Serve RPCs that are built already, beside health and, for those known, reflection."""
+    """Serve RPCs that are built already, beside health and, for those known, reflection.
+
+    `telemetry` is shut down with the server.
+    """
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
     servicer.add_to(server)
     health_service = health.aio.HealthServicer()  # type: ignore[attr-defined]
@@ -138,7 +164,17 @@ async def serve_servicer(
     await server.start()
     for service in ("", SERVICE_NAME):
         await health_service.set(service, health_pb2.HealthCheckResponse.SERVING)
-    return RunningServer(address, server, servicer, health_service, drain_seconds)
+    return RunningServer(address, server, servicer, health_service, drain_seconds, telemetry)
+
+
+def _tracer(
+    telemetry: Telemetry | None, capabilities: proposer_pb2.Capabilities
+) -> SequenceTracer | None:
+    if telemetry is None:
+        return None
+    from proposer_service.tracing import SequenceTracer
+
+    return SequenceTracer(telemetry.tracer, capabilities.name, capabilities.method)
 
 
 def make_proposer(settings: ProposerSettings) -> Proposer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 from speculation.v1 import proposer_pb2, proposer_pb2_grpc
@@ -18,6 +18,9 @@ from proposer_service.handshake import HelloRefusedError, check_hello
 from proposer_service.proposers.base import Proposer
 from proposer_service.sequences import SequenceLimits, sequence_numbers
 from proposer_service.session import Session
+
+if TYPE_CHECKING:
+    from proposer_service.tracing import SequenceTracer
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +75,14 @@ class _Stream:
 class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     """Serves one proposer to any number of verifiers."""
 
-    def __init__(self, proposer: Proposer, capabilities: proposer_pb2.Capabilities) -> None:
+    def __init__(
+        self,
+        proposer: Proposer,
+        capabilities: proposer_pb2.Capabilities,
+        tracer: SequenceTracer | None = None,
+    ) -> None:
         self._proposer = proposer
+        self._tracer = tracer
         self._capabilities = capabilities
         self._numbers = sequence_numbers()
         self._streams: dict[str, _Stream] = {}
@@ -169,6 +178,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             ),
             hello.max_draft_tokens,
             hello.verifier_instance_id,
+            self._tracer,
         )
 
     async def _converse(

@@ -6,6 +6,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from speculation.v1 import proposer_pb2, types_pb2
 
@@ -18,12 +20,16 @@ from proposer_service.sequences import (
     SequenceTable,
 )
 
+if TYPE_CHECKING:
+    from proposer_service.tracing import SequenceTrace, SequenceTracer
+
 logger = logging.getLogger(__name__)
 
 
 class Session:
     """Answers the steps of one stream.
 
+    `tracer` begins the traces of sequences whose verifier traces them.
     `faults` counts the contradictions found, by kind. `max_draft_tokens` is what was agreed with
     this verifier in the handshake.
     """
@@ -35,10 +41,12 @@ class Session:
         limits: SequenceLimits,
         max_draft_tokens: int,
         verifier: str,
+        tracer: SequenceTracer | None = None,
     ) -> None:
         self.faults: Counter[str] = Counter()
         self._proposer = proposer
-        self._table = SequenceTable(proposer, numbers, limits)
+        trace = None if tracer is None else partial(tracer.begin, verifier=verifier)
+        self._table = SequenceTable(proposer, numbers, limits, trace)
         self._context_limit = limits.context_limit
         self._max_draft_tokens = max_draft_tokens
         self._verifier = verifier
@@ -70,7 +78,10 @@ class Session:
             self._table.close(close.sequence_id, close.finished)
             wanted.pop(close.sequence_id, None)
         for sequence_id, (sequence, max_draft_tokens) in wanted.items():
-            self._draft(drafts, sequence_id, sequence, max_draft_tokens)
+            if sequence.trace is None:
+                self._draft(drafts, sequence_id, sequence, max_draft_tokens)
+            else:
+                self._draft_traced(drafts, sequence_id, sequence, max_draft_tokens, sequence.trace)
         drafts.elapsed_ns = time.perf_counter_ns() - begin
         return response
 
@@ -124,6 +135,19 @@ class Session:
         block.match_length = draft.match_length
         block.confidences.extend(draft.confidences)
         block.draft_ns = time.perf_counter_ns() - begin
+
+    def _draft_traced(
+        self,
+        drafts: proposer_pb2.Drafts,
+        sequence_id: int,
+        sequence: OpenSequence,
+        max_draft_tokens: int,
+        trace: SequenceTrace,
+    ) -> None:
+        begin, before = time.perf_counter_ns(), len(drafts.blocks)
+        self._draft(drafts, sequence_id, sequence, max_draft_tokens)
+        tokens = len(drafts.blocks[-1].token_ids) if len(drafts.blocks) > before else 0
+        trace.drafted(tokens, time.perf_counter_ns() - begin)
 
     def _method_failed(self, drafts: proposer_pb2.Drafts, sequence_id: int, epoch: int) -> None:
         """One text that a method cannot take must not end the other sequences' stream."""

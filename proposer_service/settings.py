@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from outrider.credentials import PLAIN, Credentials
+from outrider.trace_settings import UNTRACED, TraceSettings
 from proposer_service.proposers.suffix_options import SuffixOptions
 
 Method = Literal["ngram", "suffix"]
@@ -22,6 +23,7 @@ class ProposerSettings:
     sequence in tokens (0: no limit of its own). `prompt_lookup_*` belong to ngram,
     `suffix_decoding_*` to suffix; names and defaults are vLLM's. `lookahead` pushes blocks for
     likely outcomes of the round in flight. `credentials` protect the port.
+    `trace` is what is told of sequences, and where.
 
     Raises ValueError naming field, value and what is allowed.
     """
@@ -42,6 +44,7 @@ class ProposerSettings:
     drain_seconds: float = 2.0
     log_level: str = "info"
     credentials: Credentials = PLAIN
+    trace: TraceSettings = UNTRACED
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
