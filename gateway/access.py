@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.body import ClientGoneError
 from gateway.errors import ApiError
 from gateway.metrics import GatewayMetrics
+from outrider.telemetry import TRACE_ID_HEADER
+
+if TYPE_CHECKING:
+    # It brings the SDK's interface in, which an untraced gateway does without.
+    from gateway.tracing import GatewayTrace
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +47,10 @@ class AccessRecord:
     completion_tokens: int = 0
     # The API key's name, where the gateway has keys and the request one of them.
     key: str = ""
+    # The error's type that ended an answer, also one whose status had been sent.
+    error: str = ""
     note: str = ""
+    trace: GatewayTrace | None = None
 
 
 def record_of(scope: Scope) -> AccessRecord:
@@ -69,6 +77,9 @@ class AccessMiddleware:
         async def noting_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
+                if record.trace is not None and record.trace.trace_id:
+                    header = (TRACE_ID_HEADER.encode(), record.trace.trace_id.encode())
+                    message = {**message, "headers": [*message.get("headers", ()), header]}
             await send(message)
 
         try:
@@ -79,6 +90,8 @@ class AccessMiddleware:
             logger.exception("%s %s failed", scope["method"], scope["path"])
             record.status = 500
         finally:
+            if record.trace is not None:
+                record.trace.end(record.status, record.error)
             self._log(scope, record)
 
     def _log(self, scope: Scope, record: AccessRecord) -> None:

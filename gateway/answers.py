@@ -108,6 +108,7 @@ class GenerationResponse(Response):
             record.prompt_tokens = sum(c.prompt_tokens for c in choices)
             record.completion_tokens = sum(c.completion_tokens for c in choices)
         if failure is not None:
+            record.error = failure.type
             record.note = f"error={failure.type}"
         if self._streaming:
             end = sse.DONE if failure is None else sse.event(failure.body())

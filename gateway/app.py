@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -31,6 +32,9 @@ from gateway.metrics import GatewayMetrics
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 
+if TYPE_CHECKING:
+    from gateway.tracing import GatewayTracer
+
 
 def build_app(
     settings: GatewaySettings,
@@ -39,14 +43,15 @@ def build_app(
     running: RunningRequests,
     feed: LiveFeed,
     drain: Drain,
+    tracer: GatewayTracer | None = None,
 ) -> ASGIApp:
     """The application over a started `pool` and `feed`.
 
     `stopping` ends running generations when set; `running` is where they are listed. `drain` says
-    when new ones are refused.
+    when new ones are refused; `tracer` tells of them.
     """
     metrics = GatewayMetrics()
-    generations = Generations(pool, metrics, settings, stopping, running)
+    generations = Generations(pool, metrics, settings, stopping, running, tracer)
     catalog = Catalog(pool, metrics, settings)
     routes = [
         Route("/", catalog.landing, methods=["GET"]),

@@ -20,7 +20,7 @@ from gateway.errors import unavailable
 from gateway.logprobs import TextOffset
 from gateway.metrics import GatewayMetrics
 from gateway.routing import VerifierPool
-from gateway.verifier import GenerateStream
+from gateway.verifier import GenerateStream, Metadata
 
 # Events kept for a client that reads slower than the verifier writes; beyond, it must wait.
 _BUFFERED_EVENTS: Final = 64
@@ -91,6 +91,7 @@ class Generation:
     """The calls of one request. Must be closed; closing cancels what still runs.
 
     `arrived` is when the request came (time.monotonic seconds); the time limit counts from there.
+    `metadata` travel with each call.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Generation:
         *,
         timeout_s: float,
         arrived: float,
+        metadata: Metadata = (),
     ) -> None:
         self.choices = [Choice(call) for call in calls]
         self.verifier_info: pb.GetInfoResponse | None = None
@@ -108,6 +110,7 @@ class Generation:
         self._metrics = metrics
         self._deadline = arrived + timeout_s
         self._arrived = arrived
+        self._metadata = metadata
         self._openings: list[asyncio.Task[GenerateStream]] = []
         self._pumps: list[asyncio.Task[None]] = []
         self._counted: set[int] = set()
@@ -191,7 +194,9 @@ class Generation:
 
     async def _start(self, choice: Choice, accepted: Callable[[], None]) -> GenerateStream:
         remaining = max(self._deadline - time.monotonic(), 0.0)
-        stream, first = await self._pool.generate(choice.call.request, remaining, accepted)
+        stream, first = await self._pool.generate(
+            choice.call.request, remaining, accepted, self._metadata
+        )
         info = stream.verifier.info
         if info is not None:
             choice.eos_token_ids = frozenset(info.eos_token_ids)

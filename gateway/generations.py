@@ -10,7 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from speculation.v1 import verifier_pb2 as pb
 from starlette.requests import Request
@@ -39,6 +39,11 @@ from gateway.settings import GatewaySettings
 from gateway.shapes import ChatShape, CompletionShape, Shape
 from gateway.tenants import Tenants
 from gateway.tools.shape import chat_shape
+from gateway.workload import read_workload
+from outrider.trace_context import read_context
+
+if TYPE_CHECKING:
+    from gateway.tracing import GatewayTracer
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -47,7 +52,7 @@ class Generations:
     """Handlers of `/v1/completions` and `/v1/chat/completions`.
 
     `stopping` is set when running generations must end because the gateway does; `running` lists
-    them.
+    them, `tracer` tells of them.
     """
 
     def __init__(
@@ -57,8 +62,10 @@ class Generations:
         settings: GatewaySettings,
         stopping: asyncio.Event,
         running: RunningRequests,
+        tracer: GatewayTracer | None = None,
     ) -> None:
         self._pool = pool
+        self._tracer = tracer
         self._metrics = metrics
         self._settings = settings
         self._stopping = stopping
@@ -66,6 +73,7 @@ class Generations:
         self._running = running
 
     async def completions(self, request: Request) -> Response:
+        self._begin_trace(request, "text_completion")
         body = parse_completion(await self._body(request))
         check_choices(body.prompt, body, self._settings.max_choices)
         model = await self._pool.resolve(body.model)
@@ -78,6 +86,7 @@ class Generations:
         return await self._answer(request, body, shape, model, requests, echoes)
 
     async def chat_completions(self, request: Request) -> Response:
+        self._begin_trace(request, "chat")
         body = parse_chat(await self._body(request))
         check_choices([body.messages], body, self._settings.max_choices)
         model = await self._pool.resolve(body.model)
@@ -98,7 +107,11 @@ class Generations:
         record = record_of(request.scope)
         record.model = model
         record.request_id = request_id = _request_id(body, request)
+        workload = read_workload(request.headers)
+        if record.trace is not None:
+            record.trace.asked(body, model, request_id, workload)
         for base in requests:
+            base.workload = workload
             base.cache_salt = self._tenants.salt(record.key, base.cache_salt)
         prompt_ids: list[tuple[int, ...] | None] = [None] * len(requests)
         if shape.with_ids:
@@ -126,7 +139,13 @@ class Generations:
             calls,
             timeout_s=self._settings.request_timeout_s,
             arrived=record.arrived,
+            # A gateway that traces nothing hands its client's context on as it came.
+            metadata=(
+                record.trace.context if record.trace else read_context(request.headers.items())
+            ).metadata(),
         )
+        if record.trace is not None:
+            record.trace.answering(generation)
         return GenerationResponse(
             generation,
             shape,
@@ -137,6 +156,12 @@ class Generations:
             stopping=self._stopping,
             running=self._running,
         )
+
+    def _begin_trace(self, request: Request, operation: str) -> None:
+        if self._tracer is not None:
+            caller = read_context(request.headers.items())
+            trace = self._tracer.begin(caller, operation, request.url.path)
+            record_of(request.scope).trace = trace
 
     def _options(self, body: GenerationBody) -> AnswerOptions:
         asked = body.stream_options

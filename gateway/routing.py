@@ -16,7 +16,7 @@ from speculation.v1 import verifier_pb2 as pb
 from gateway.affinity import PrefixAffinity, prefix_keys
 from gateway.errors import ApiError, unavailable
 from gateway.members import Members
-from gateway.verifier import GenerateStream, Verifier
+from gateway.verifier import GenerateStream, Metadata, Verifier
 from outrider.credentials import PLAIN, Credentials
 from outrider.names import Resolver, SystemResolver
 
@@ -96,15 +96,20 @@ class VerifierPool:
         return [info for verifier, info in await self.refresh() if not verifier.problem]
 
     async def generate(
-        self, request: pb.GenerateRequest, timeout_s: float, accepted: Callable[[], None]
+        self,
+        request: pb.GenerateRequest,
+        timeout_s: float,
+        accepted: Callable[[], None],
+        metadata: Metadata = (),
     ) -> tuple[GenerateStream, pb.GenerateResponse]:
         """Start a generation; the stream and its first message. Raises ApiError.
 
         Calls `accepted` as soon as a verifier has taken it; another one may take it over still.
+        `metadata` travel with each call for it.
         """
 
         async def attempt(verifier: Verifier) -> tuple[GenerateStream, pb.GenerateResponse]:
-            stream = verifier.generate(request, timeout_s)
+            stream = verifier.generate(request, timeout_s, metadata)
             try:
                 if await stream.is_accepted():
                     accepted()

@@ -9,6 +9,8 @@ import asyncio
 import logging
 import signal
 import socket
+import uuid
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -21,6 +23,12 @@ from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from outrider import logs
 from outrider.errors import InputError
+from outrider.starting_telemetry import start_telemetry
+from outrider.telemetry import GATEWAY_SERVICE
+
+if TYPE_CHECKING:
+    from gateway.tracing import GatewayTracer
+    from outrider.tracing import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +57,9 @@ class RunningGateway:
         stopping: asyncio.Event,
         feed: LiveFeed,
         drain: Drain,
+        telemetry: Telemetry | None = None,
     ) -> None:
+        self._telemetry = telemetry
         self.url = url
         self._settings = settings
         self._server = server
@@ -89,6 +99,8 @@ class RunningGateway:
             for wait in waits:
                 wait.cancel()
             await self._pool.close()
+            if self._telemetry is not None:
+                await asyncio.to_thread(self._telemetry.shutdown)
 
 
 def run(settings: GatewaySettings) -> None:
@@ -119,8 +131,11 @@ async def start(settings: GatewaySettings) -> RunningGateway:
     feed = LiveFeed(pool, running, interval_s=settings.poll_interval_s)
     feed.start()
     drain = Drain()
+    telemetry = start_telemetry(
+        settings.trace, GATEWAY_SERVICE, uuid.uuid4().hex, credentials=settings.credentials
+    )
     config = uvicorn.Config(
-        build_app(settings, pool, stopping, running, feed, drain),
+        build_app(settings, pool, stopping, running, feed, drain, _tracer(telemetry, settings)),
         http="h11",
         h11_max_incomplete_event_size=settings.connections.max_head_bytes,
         ws="none",
@@ -140,9 +155,19 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         ready.cancel()
         await feed.close()
         await pool.close()
+        if telemetry is not None:
+            await asyncio.to_thread(telemetry.shutdown, 0)
         serving.result()
     url = _url(settings, listener.getsockname()[1])
-    return RunningGateway(url, settings, server, serving, pool, stopping, feed, drain)
+    return RunningGateway(url, settings, server, serving, pool, stopping, feed, drain, telemetry)
+
+
+def _tracer(telemetry: Telemetry | None, settings: GatewaySettings) -> GatewayTracer | None:
+    if telemetry is None:
+        return None
+    from gateway.tracing import GatewayTracer
+
+    return GatewayTracer(telemetry.tracer, settings.trace)
 
 
 async def _run(settings: GatewaySettings) -> None:

@@ -11,6 +11,7 @@ from gateway.tools.parsers import Notation
 from outrider.credentials import PLAIN, Credentials
 from outrider.errors import InputError
 from outrider.https import Https
+from outrider.trace_settings import UNTRACED, TraceSettings
 
 
 class SpecDecodeMetrics(Enum):
@@ -38,7 +39,8 @@ class GatewaySettings:
     `credentials` are shown to verifiers; `https` is the port's own TLS, None plain HTTP. Without
     `api_keys` every request is let in. `cache_salt_secret` keeps keys' tenants apart in the same
     way at all gateways that have it, None for this process alone; `share_cache_across_keys` does
-    not keep them apart. `connections` are limits of each connection.
+    not keep them apart. `connections` are limits of each connection. `trace` is what is
+    told of requests, and where.
 
     Raises InputError naming the option, its value and what is allowed.
     """
@@ -64,6 +66,7 @@ class GatewaySettings:
     cache_salt_secret: bytes | None = field(default=None, repr=False)
     share_cache_across_keys: bool = False
     connections: ConnectionLimits = DEFAULT_LIMITS
+    trace: TraceSettings = UNTRACED
 
     def __post_init__(self) -> None:
         if not self.verifiers:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
@@ -39,6 +40,8 @@ _CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.max_send_message_length", 64 * 1024 * 1024),
 )
+
+Metadata = Sequence[tuple[str, str]]
 
 
 class Verifier:
@@ -93,9 +96,12 @@ class Verifier:
             self._note(f"no connection within {timeout_s:g} s")
             raise unavailable(f"the verifier at {self.address} is not reachable") from None
 
-    def generate(self, request: pb.GenerateRequest, timeout_s: float) -> GenerateStream:
+    def generate(
+        self, request: pb.GenerateRequest, timeout_s: float, metadata: Metadata = ()
+    ) -> GenerateStream:
         """Start a generation; it counts as in flight until the stream is closed."""
-        return GenerateStream(self, self._stub.Generate(request, timeout=timeout_s))
+        call = self._stub.Generate(request, timeout=timeout_s, metadata=metadata)
+        return GenerateStream(self, call)
 
     async def tokenize(self, request: pb.TokenizeRequest, timeout_s: float) -> pb.TokenizeResponse:
         """Raises ApiError."""

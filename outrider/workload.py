@@ -11,7 +11,7 @@ from typing import Final
 MAX_CHARACTERS: Final = 64
 # Labels become groups, rows and query parameters: no spaces, nothing that needs quoting.
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+@-]{0,63}")
-ALLOWED: Final = f"1 to {MAX_CHARACTERS} letters, digits and ._:/+@-, beginning with the first two"
+ALLOWED: Final = f"1 to {MAX_CHARACTERS} letters, digits and ._:/+@-, a letter or digit first"
 
 
 def is_workload(label: str) -> bool:

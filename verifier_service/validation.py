@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import grpc
 from speculation.v1 import verifier_pb2
 
+from outrider.workload import ALLOWED, is_workload
 from verifier_service.field_checks import check_token_ids, optional, refused, shown
 from verifier_service.messages import Request, Sampling
 from verifier_service.request_error import CONTEXT_LENGTH_EXCEEDED, RequestError, shorten
@@ -96,6 +97,8 @@ def parameters(
     max_tokens = optional(sampling, "max_tokens", None)
     if max_tokens is not None and max_tokens < 1:
         raise refused("max_tokens", max_tokens, "it must be at least 1")
+    if not is_workload(request.workload):
+        raise refused("workload", repr(shorten(request.workload, 80)), f"allowed are {ALLOWED}")
     return Parameters(
         request_id=_name("request_id", request.request_id) or f"gen-{uuid.uuid4().hex}",
         temperature=_temperature(sampling, limits),
