@@ -41,12 +41,11 @@ class GatewayTracer:
             operation,
             context=_PROPAGATOR.extract(caller.carrier()),
             kind=SpanKind.SERVER,
-            attributes={
-                telemetry.OPERATION: operation,
-                telemetry.HTTP_ROUTE: route,
-                telemetry.SAMPLING_RATIO: self._settings.sample_ratio,
-            },
+            attributes={telemetry.OPERATION: operation, telemetry.HTTP_ROUTE: route},
         )
+        if self._settings.sample_ratio > 0:
+            # At 0 only callers decide, and what share they take is not known here.
+            span.set_attribute(telemetry.SAMPLING_RATIO, self._settings.sample_ratio)
         return GatewayTrace(span, operation)
 
 

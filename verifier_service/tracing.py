@@ -124,16 +124,19 @@ class RequestTrace:
             telemetry.OPERATION: "chat"
             if asked.WhichOneof("prompt") == "chat"
             else "text_completion",
-            telemetry.RESPONSE_ID: request.request_id if request else asked.request_id,
+            telemetry.RESPONSE_ID: request.request_id if request else asked.request_id[:256],
             telemetry.VERIFIER: source.instance_id,
             telemetry.RULE: source.rule,
-            telemetry.SAMPLING_RATIO: source.settings.sample_ratio,
         }
-        if asked.model:
-            attributes[telemetry.REQUEST_MODEL] = asked.model
-        if asked.workload:
-            attributes[telemetry.WORKLOAD] = asked.workload
+        if source.settings.sample_ratio > 0:
+            # At 0 only callers decide, and what share they take is not known here.
+            attributes[telemetry.SAMPLING_RATIO] = source.settings.sample_ratio
         if request is not None:
+            # What was refused may hold anything: only what was checked is told.
+            if asked.model:
+                attributes[telemetry.REQUEST_MODEL] = asked.model
+            if asked.workload:
+                attributes[telemetry.WORKLOAD] = asked.workload
             sampling = request.sampling
             attributes |= {
                 telemetry.TEMPERATURE: sampling.temperature,
