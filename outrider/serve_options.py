@@ -10,17 +10,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from outrider.config import SpeculativeConfig, shorten
 from outrider.config_files import labels, read_options
 from outrider.errors import InputError
 from outrider.speculative_options import parse_speculative_config, resolve_speculation
+from outrider.telemetry import TraceLevel
+from outrider.trace_settings import TraceSettings, parse_endpoint
 
 # Options with a second name.
 _ALIASES = {"num_speculative_tokens": "spec_tokens"}
 
 PositiveInt = Annotated[int, Field(ge=1)]
+
+
+def _endpoint(value: str) -> str:
+    try:
+        return parse_endpoint(value, "it")
+    except InputError as error:
+        raise PydanticCustomError("endpoint", "{reason}", {"reason": str(error)}) from error
 
 
 class ServeOptions(BaseModel):
@@ -60,6 +70,10 @@ class ServeOptions(BaseModel):
     enforce_eager: bool = False
     no_compile: bool = False
     trust_request_chat_template: bool = False
+    otlp_endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
+    trace_level: Literal["none", "summary", "detailed"] = "summary"
+    trace_sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    trace_content: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     def speculation(self) -> tuple[SpeculativeConfig, ...]:
@@ -70,6 +84,15 @@ class ServeOptions(BaseModel):
             model=self.spec_model,
             tokens=self.spec_tokens,
             off=self.no_speculation,
+        )
+
+    def trace(self, endpoint: str) -> TraceSettings:
+        """What each service tells, at `endpoint` unless one is given. Raises InputError."""
+        return TraceSettings(
+            endpoint=self.otlp_endpoint or endpoint,
+            level=TraceLevel(self.trace_level),
+            sample_ratio=self.trace_sample_ratio,
+            content=self.trace_content,
         )
 
 
@@ -84,7 +107,9 @@ def merge_options(given: Mapping[str, object], file: Path | None) -> ServeOption
         # Speculation off on the command line means off, whatever the file says of it.
         if given.get("no_speculation") and shortcut not in given:
             merged.pop(shortcut, None)
-    return _validate(merged, lambda key: f"--{key.replace('_', '-')}")
+    options = _validate(merged, lambda key: f"--{key.replace('_', '-')}")
+    options.trace("")
+    return options
 
 
 def _read_yaml(file: Path) -> dict[str, object]:

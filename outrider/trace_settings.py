@@ -43,6 +43,17 @@ class TraceSettings:
         """Whether anything is sent at all."""
         return bool(self.endpoint) and self.level is not TraceLevel.NONE
 
+    def arguments(self) -> list[str]:
+        """These settings as a subcommand takes them."""
+        if not self.enabled:
+            return ["--trace-level=none"]
+        return [
+            f"--otlp-endpoint={self.endpoint}",
+            f"--trace-level={self.level.value}",
+            f"--trace-sample-ratio={self.sample_ratio}",
+            *(["--trace-content"] if self.content else []),
+        ]
+
     @property
     def detailed(self) -> bool:
         """Whether every round is told."""

@@ -9,6 +9,13 @@ import typer
 
 from outrider.addresses import parse_target, require_free_port
 from outrider.commands.options import DrainTimeout, LogLevel, RuntimeDir, service_process
+from outrider.commands.trace_options import (
+    OtlpEndpoint,
+    TraceContent,
+    TraceLevelName,
+    TraceSampleRatio,
+    trace_settings_of,
+)
 from outrider.errors import InputError
 
 _Choice = TypeVar("_Choice", bound=Enum)
@@ -36,6 +43,10 @@ def gateway(
         str,
         typer.Option(help="How the model writes tool calls: hermes, llama3_json or mistral."),
     ] = "hermes",
+    otlp_endpoint: OtlpEndpoint = None,
+    trace_level: TraceLevelName = "summary",
+    trace_sample_ratio: TraceSampleRatio = 1.0,
+    trace_content: TraceContent = False,
     drain_timeout: DrainTimeout = 10.0,
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
@@ -58,6 +69,7 @@ def gateway(
             tool_call_parser=_one_of(Notation, tool_call_parser, parser),
             drain_timeout_s=drain_timeout,
             log_level=log_level,
+            trace=trace_settings_of(otlp_endpoint, trace_level, trace_sample_ratio, trace_content),
         )
         require_free_port(host, port)
         run(settings)

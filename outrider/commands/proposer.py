@@ -17,6 +17,13 @@ from outrider.commands.security_options import (
     TlsRequireClientCert,
     credentials_of,
 )
+from outrider.commands.trace_options import (
+    OtlpEndpoint,
+    TraceContent,
+    TraceLevelName,
+    TraceSampleRatio,
+    trace_settings_of,
+)
 from outrider.errors import InputError
 
 _log = logging.getLogger(__name__)
@@ -70,6 +77,10 @@ def proposer(
     no_lookahead: Annotated[
         bool, typer.Option("--no-lookahead", help="Answer only when asked.")
     ] = False,
+    otlp_endpoint: OtlpEndpoint = None,
+    trace_level: TraceLevelName = "summary",
+    trace_sample_ratio: TraceSampleRatio = 1.0,
+    trace_content: TraceContent = False,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_ca: TlsCa = None,
@@ -82,6 +93,7 @@ def proposer(
     address = parse_address(listen, "--listen")
     credentials = credentials_of(tls_cert, tls_key, tls_ca, tls_require_client_cert, insecure)
     credentials.check_listen(address)
+    trace = trace_settings_of(otlp_endpoint, trace_level, trace_sample_ratio, trace_content)
     given: dict[str, object] = {
         "method": method,
         "num_speculative_tokens": num_speculative_tokens,
@@ -131,5 +143,6 @@ def proposer(
                 lookahead=not no_lookahead,
                 log_level=log_level,
                 credentials=credentials,
+                trace=trace,
             )
         )

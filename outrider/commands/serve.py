@@ -158,6 +158,35 @@ def serve(
             "--trust-request-chat-template", help="Let requests bring chat templates (sandboxed)."
         ),
     ] = False,
+    otlp_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Send traces and metrics there instead of to the gateway.",
+        ),
+    ] = None,
+    trace_level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="none|summary|detailed",
+            help="What is told of a request: nothing, its sums, or each round beside them.  "
+            "[default: summary]",
+        ),
+    ] = None,
+    trace_sample_ratio: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of requests that are traced, of those whose caller has not decided.  "
+            "[default: 1]"
+        ),
+    ] = None,
+    trace_content: Annotated[
+        bool,
+        typer.Option(
+            "--trace-content",
+            help="Put the text of drafts and answers into traces; needs --trace-level detailed.",
+        ),
+    ] = False,
     cache_dir: CacheDir = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error.  [default: info]")
@@ -196,6 +225,10 @@ def serve(
         "enforce_eager": enforce_eager or None,
         "no_compile": no_compile or None,
         "trust_request_chat_template": trust_request_chat_template or None,
+        "otlp_endpoint": otlp_endpoint,
+        "trace_level": trace_level,
+        "trace_sample_ratio": trace_sample_ratio,
+        "trace_content": trace_content or None,
         "log_level": log_level,
     }
     from outrider.serve_options import merge_options

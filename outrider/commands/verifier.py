@@ -20,6 +20,13 @@ from outrider.commands.security_options import (
     TlsRequireClientCert,
     credentials_of,
 )
+from outrider.commands.trace_options import (
+    OtlpEndpoint,
+    TraceContent,
+    TraceLevelName,
+    TraceSampleRatio,
+    trace_settings_of,
+)
 from outrider.draft_schedule import parse_draft_schedule
 from outrider.errors import InputError
 
@@ -163,6 +170,10 @@ def verifier(
             help="Write each step's numbers there, never text; at most 64 MiB.",
         ),
     ] = None,
+    otlp_endpoint: OtlpEndpoint = None,
+    trace_level: TraceLevelName = "summary",
+    trace_sample_ratio: TraceSampleRatio = 1.0,
+    trace_content: TraceContent = False,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     tls_ca: TlsCa = None,
@@ -177,6 +188,7 @@ def verifier(
     address = parse_address(listen, "--listen")
     credentials = credentials_of(tls_cert, tls_key, tls_ca, tls_require_client_cert, insecure)
     credentials.check_listen(address)
+    trace = trace_settings_of(otlp_endpoint, trace_level, trace_sample_ratio, trace_content)
     proposers = tuple(parse_target(item, "--proposer") for item in proposer or ())
     schedule = None
     if num_speculative_tokens_per_batch_size is not None:
@@ -257,6 +269,7 @@ def verifier(
                 plain_share=plain,
                 record_rounds=str(record_rounds.absolute()) if record_rounds else None,
                 credentials=credentials,
+                trace=trace,
             )
         )
 
