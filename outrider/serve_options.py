@@ -30,7 +30,9 @@ def _endpoint(value: str) -> str:
     try:
         return parse_endpoint(value, "it")
     except InputError as error:
-        raise PydanticCustomError("endpoint", "{reason}", {"reason": str(error)}) from error
+        raise PydanticCustomError(
+            "endpoint", "{reason}", {"reason": str(error).removeprefix("it: ")}
+        ) from error
 
 
 class ServeOptions(BaseModel):

@@ -46,6 +46,11 @@ def public_url(options: ServeOptions) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{options.port}"
 
 
+def otlp_address(runtime_dir: Path) -> str:
+    """Where the gateway receives what the others tell of requests."""
+    return f"unix:{runtime_dir / 'otlp.sock'}"
+
+
 def proposer_names(speculation: tuple[SpeculativeConfig, ...]) -> list[str]:
     """The method's name, numbered where a method comes more than once."""
     seen: Counter[str] = Counter()
@@ -67,6 +72,7 @@ def _proposer(
         f"--name={name}",
         f"--speculative-config={_as_json(config, exclude=SHARED_KEYS)}",
         f"--max-num-seqs={options.max_num_seqs}",
+        *options.trace(otlp_address(runtime_dir)).arguments(),
     ]
     return Service(
         name=name,
@@ -102,6 +108,7 @@ def _verifier(
         f"--plain-share={options.plain_share}",
         f"--num-prediction-tokens={options.num_prediction_tokens}",
         f"--log-stats-interval={options.log_stats_interval}",
+        *options.trace(otlp_address(runtime_dir)).arguments(),
     ]
     if options.max_model_len is not None:
         command.append(f"--max-model-len={options.max_model_len}")
@@ -150,6 +157,8 @@ def _gateway(options: ServeOptions, verifier: str, runtime_dir: Path) -> Service
         f"--port={options.port}",
         f"--per-request-spec-decode-metrics={options.per_request_spec_decode_metrics}",
         f"--tool-call-parser={options.tool_call_parser}",
+        # What it receives it need not send itself.
+        *options.trace("").arguments(),
     ]
     if options.enable_force_include_usage:
         command.append("--enable-force-include-usage")

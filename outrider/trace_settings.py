@@ -45,10 +45,10 @@ class TraceSettings:
 
     def arguments(self) -> list[str]:
         """These settings as a subcommand takes them."""
-        if not self.enabled:
+        if self.level is TraceLevel.NONE:
             return ["--trace-level=none"]
         return [
-            f"--otlp-endpoint={self.endpoint}",
+            *([f"--otlp-endpoint={self.endpoint}"] if self.endpoint else []),
             f"--trace-level={self.level.value}",
             f"--trace-sample-ratio={self.sample_ratio}",
             *(["--trace-content"] if self.content else []),
