@@ -25,6 +25,8 @@ from gateway.dashboard.routes import Dashboard
 from gateway.dashboard.running import RunningRequests
 from gateway.draining import Drain, DrainMiddleware
 from gateway.errors import ApiError
+from gateway.evidence.evidence import Evidence
+from gateway.evidence.routes import EvidenceRoutes
 from gateway.generations import Generations
 from gateway.keys import KeyRing
 from gateway.linger import LingeringResponse
@@ -43,16 +45,18 @@ def build_app(
     running: RunningRequests,
     feed: LiveFeed,
     drain: Drain,
+    evidence: Evidence,
     tracer: GatewayTracer | None = None,
 ) -> ASGIApp:
-    """The application over a started `pool` and `feed`.
+    """The application over a started `pool`, `feed` and `evidence`.
 
     `stopping` ends running generations when set; `running` is where they are listed. `drain` says
     when new ones are refused; `tracer` tells of them.
     """
     metrics = GatewayMetrics()
+    metrics.registry.register(evidence.registry)
     generations = Generations(pool, metrics, settings, stopping, running, tracer)
-    catalog = Catalog(pool, metrics, settings)
+    catalog = Catalog(pool, metrics, settings, evidence)
     routes = [
         Route("/", catalog.landing, methods=["GET"]),
         Route("/health", catalog.health, methods=["GET"]),
@@ -66,6 +70,7 @@ def build_app(
         Route("/v1/models/{model:path}", catalog.model, methods=["GET"]),
         Route("/v1/completions", generations.completions, methods=["POST"]),
         Route("/v1/chat/completions", generations.chat_completions, methods=["POST"]),
+        *EvidenceRoutes(evidence).routes,
         *Dashboard(feed).routes,
     ]
     app = Starlette(

@@ -17,6 +17,8 @@ from gateway.bodies import DetokenizeBody
 from gateway.body import read_json_object
 from gateway.calls import tokenize_request
 from gateway.errors import ApiError, bad_request, unavailable
+from gateway.evidence.evidence import Evidence
+from gateway.evidence.routes import store_json
 from gateway.landing import landing_page
 from gateway.metrics import GatewayMetrics
 from gateway.requests import parse, parse_tokenize
@@ -29,8 +31,13 @@ class Catalog:
     """Handlers of every endpoint that generates nothing."""
 
     def __init__(
-        self, pool: VerifierPool, metrics: GatewayMetrics, settings: GatewaySettings
+        self,
+        pool: VerifierPool,
+        metrics: GatewayMetrics,
+        settings: GatewaySettings,
+        evidence: Evidence,
     ) -> None:
+        self._evidence = evidence
         self._pool = pool
         self._metrics = metrics
         self._settings = settings
@@ -69,6 +76,7 @@ class Catalog:
                     {"address": v.address, "serves": not v.problem, "problem": v.problem or None}
                     for v in self._pool.verifiers
                 ],
+                "evidence": store_json(self._evidence),
             }
         )
 

@@ -18,6 +18,7 @@ from gateway.app import build_app
 from gateway.dashboard.feed import LiveFeed
 from gateway.dashboard.running import RunningRequests
 from gateway.draining import Drain
+from gateway.evidence.evidence import Evidence
 from gateway.http_server import HttpServer
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
@@ -57,9 +58,11 @@ class RunningGateway:
         stopping: asyncio.Event,
         feed: LiveFeed,
         drain: Drain,
+        evidence: Evidence,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._telemetry = telemetry
+        self.evidence = evidence
         self.url = url
         self._settings = settings
         self._server = server
@@ -101,6 +104,8 @@ class RunningGateway:
             await self._pool.close()
             if self._telemetry is not None:
                 await asyncio.to_thread(self._telemetry.shutdown)
+            # Behind what hands it the last spans.
+            await self.evidence.stop()
 
 
 def run(settings: GatewaySettings) -> None:
@@ -115,9 +120,16 @@ def run(settings: GatewaySettings) -> None:
 async def start(settings: GatewaySettings) -> RunningGateway:
     """Serve on the running loop; returns once requests are answered.
 
-    Raises AddressUnavailableError.
+    Raises AddressUnavailableError, or InputError for the address that OTLP is received at.
     """
     listener = _listen(settings)
+    evidence = Evidence(settings.evidence, settings.credentials)
+    try:
+        await evidence.start()
+    except BaseException:
+        listener.close()
+        await evidence.stop()
+        raise
     pool = VerifierPool(
         settings.verifiers,
         connect_timeout_s=settings.connect_timeout_s,
@@ -131,11 +143,26 @@ async def start(settings: GatewaySettings) -> RunningGateway:
     feed = LiveFeed(pool, running, interval_s=settings.poll_interval_s)
     feed.start()
     drain = Drain()
+    own = settings.evidence.listen and not settings.trace.endpoint
     telemetry = start_telemetry(
-        settings.trace, GATEWAY_SERVICE, uuid.uuid4().hex, credentials=settings.credentials
+        settings.trace,
+        GATEWAY_SERVICE,
+        uuid.uuid4().hex,
+        credentials=settings.credentials,
+        # A gateway that receives what others trace needs no port for what it traces itself.
+        delivery=evidence.delivery() if own else None,
     )
     config = uvicorn.Config(
-        build_app(settings, pool, stopping, running, feed, drain, _tracer(telemetry, settings)),
+        build_app(
+            settings,
+            pool,
+            stopping,
+            running,
+            feed,
+            drain,
+            evidence,
+            _tracer(telemetry, settings),
+        ),
         http="h11",
         h11_max_incomplete_event_size=settings.connections.max_head_bytes,
         ws="none",
@@ -157,9 +184,12 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         await pool.close()
         if telemetry is not None:
             await asyncio.to_thread(telemetry.shutdown, 0)
+        await evidence.stop()
         serving.result()
     url = _url(settings, listener.getsockname()[1])
-    return RunningGateway(url, settings, server, serving, pool, stopping, feed, drain, telemetry)
+    return RunningGateway(
+        url, settings, server, serving, pool, stopping, feed, drain, evidence, telemetry
+    )
 
 
 def _tracer(telemetry: Telemetry | None, settings: GatewaySettings) -> GatewayTracer | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gateway.connections import DEFAULT_LIMITS, ConnectionLimits
+from gateway.evidence.settings import NO_FILE, EvidenceSettings
 from gateway.keys import ApiKey, KeyRing
 from gateway.tools.parsers import Notation
 from outrider.credentials import PLAIN, Credentials
@@ -40,7 +41,7 @@ class GatewaySettings:
     `api_keys` every request is let in. `cache_salt_secret` keeps keys' tenants apart in the same
     way at all gateways that have it, None for this process alone; `share_cache_across_keys` does
     not keep them apart. `connections` are limits of each connection. `trace` is what is
-    told of requests, and where.
+    told of requests, and where. `evidence` is what is received of it, and where it is kept.
 
     Raises InputError naming the option, its value and what is allowed.
     """
@@ -67,6 +68,7 @@ class GatewaySettings:
     share_cache_across_keys: bool = False
     connections: ConnectionLimits = DEFAULT_LIMITS
     trace: TraceSettings = UNTRACED
+    evidence: EvidenceSettings = NO_FILE
 
     def __post_init__(self) -> None:
         if not self.verifiers:

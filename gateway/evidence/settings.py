@@ -49,3 +49,7 @@ class EvidenceSettings:
     def path(self) -> str:
         """The file's path; empty where there is none."""
         return "" if self.database in (MEMORY, NONE) else self.database
+
+
+# What a gateway is told is kept for as long as it runs.
+NO_FILE: Final = EvidenceSettings()

@@ -40,6 +40,7 @@ async def test_health(http: httpx.AsyncClient, verifier: FakeVerifier, path: str
     assert response.json() == {
         "status": "ok",
         "verifiers": [{"address": verifier.address, "serves": True, "problem": None}],
+        "evidence": {"kind": "memory", "problem": None},
     }
 
 
