@@ -28,6 +28,7 @@ from outrider.speculative_names import METHODS
 MAX_SPECULATIVE_TOKENS = 128
 DEFAULT_SUFFIX_TREE_DEPTH = 24
 DEFAULT_LOOKUP = 5
+API_KEY_VARIABLE = "OUTRIDER_API_KEY"
 
 PositiveInt = Annotated[int, Field(ge=1)]
 
@@ -146,9 +147,28 @@ def cache_directory(override: Path | None = None) -> Path:
     return Path(platformdirs.user_cache_dir("outrider"))
 
 
+def data_directory() -> Path:
+    """Where evidence is kept: $OUTRIDER_DATA_DIR, or the user's data directory."""
+    from_environment = os.environ.get("OUTRIDER_DATA_DIR")
+    if from_environment:
+        return Path(from_environment).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("outrider"))
+
+
 def openai_api_key() -> str | None:
     """The key that OpenAI's own clients would send: $OPENAI_API_KEY; None where it is not set."""
     return os.environ.get("OPENAI_API_KEY") or None
+
+
+def outrider_api_keys() -> tuple[str, ...]:
+    """Keys of $OUTRIDER_API_KEY, commas between them: what a gateway asks for where no --api-key
+    says so, and the first of them what Outrider's own clients send.
+    """
+    return (
+        tuple(os.environ[API_KEY_VARIABLE].split(",")) if os.environ.get(API_KEY_VARIABLE) else ()
+    )
 
 
 def child_environment(**changes: str) -> dict[str, str]:

@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from outrider.addresses import parse_address
 from outrider.config import SpeculativeConfig, shorten
 from outrider.config_files import labels, read_options
+from outrider.durations import parse_duration
 from outrider.errors import InputError
 from outrider.speculative_options import parse_speculative_config, resolve_speculation
 from outrider.telemetry import TraceLevel
@@ -33,6 +35,25 @@ def _endpoint(value: str) -> str:
         raise PydanticCustomError(
             "endpoint", "{reason}", {"reason": str(error).removeprefix("it: ")}
         ) from error
+
+
+def _address(value: str) -> str:
+    try:
+        return parse_address(value, "it")
+    except InputError as error:
+        raise PydanticCustomError(
+            "address", "{reason}", {"reason": str(error).removeprefix("it: ")}
+        ) from error
+
+
+def _age(value: str) -> str:
+    try:
+        parse_duration(value, "it", "1m", "3650d")
+    except InputError as error:
+        raise PydanticCustomError(
+            "age", "{reason}", {"reason": str(error).removeprefix("it: ")}
+        ) from error
+    return value
 
 
 class ServeOptions(BaseModel):
@@ -76,6 +97,10 @@ class ServeOptions(BaseModel):
     trace_level: Literal["none", "summary", "detailed"] = "summary"
     trace_sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     trace_content: bool = False
+    otlp_forward: Annotated[str, AfterValidator(_address)] | None = None
+    evidence_db: Annotated[str, Field(min_length=1)] | None = None
+    evidence_max_mb: Annotated[int, Field(ge=4)] = 512
+    evidence_max_age: Annotated[str, AfterValidator(_age)] = "30d"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     def speculation(self) -> tuple[SpeculativeConfig, ...]:
@@ -86,6 +111,13 @@ class ServeOptions(BaseModel):
             model=self.spec_model,
             tokens=self.spec_tokens,
             off=self.no_speculation,
+        )
+
+    @property
+    def receives_evidence(self) -> bool:
+        """Whether the gateway has any use for what the other services tell."""
+        return self.trace_level != "none" and (
+            self.evidence_db != "none" or self.otlp_forward is not None
         )
 
     def trace(self, endpoint: str) -> TraceSettings:

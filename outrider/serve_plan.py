@@ -12,7 +12,7 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-from outrider.config import SpeculativeConfig
+from outrider.config import SpeculativeConfig, data_directory
 from outrider.model_folders import Model
 from outrider.probes import grpc_is_serving, http_is_healthy
 from outrider.serve_options import ServeOptions
@@ -46,9 +46,9 @@ def public_url(options: ServeOptions) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{options.port}"
 
 
-def otlp_address(runtime_dir: Path) -> str:
-    """Where the gateway receives what the others tell of requests."""
-    return f"unix:{runtime_dir / 'otlp.sock'}"
+def otlp_address(options: ServeOptions, runtime_dir: Path) -> str:
+    """Where the gateway receives what the others tell of requests; empty for nowhere."""
+    return f"unix:{runtime_dir / 'otlp.sock'}" if options.receives_evidence else ""
 
 
 def proposer_names(speculation: tuple[SpeculativeConfig, ...]) -> list[str]:
@@ -72,7 +72,7 @@ def _proposer(
         f"--name={name}",
         f"--speculative-config={_as_json(config, exclude=SHARED_KEYS)}",
         f"--max-num-seqs={options.max_num_seqs}",
-        *options.trace(otlp_address(runtime_dir)).arguments(),
+        *options.trace(otlp_address(options, runtime_dir)).arguments(),
     ]
     return Service(
         name=name,
@@ -108,7 +108,7 @@ def _verifier(
         f"--plain-share={options.plain_share}",
         f"--num-prediction-tokens={options.num_prediction_tokens}",
         f"--log-stats-interval={options.log_stats_interval}",
-        *options.trace(otlp_address(runtime_dir)).arguments(),
+        *options.trace(otlp_address(options, runtime_dir)).arguments(),
     ]
     if options.max_model_len is not None:
         command.append(f"--max-model-len={options.max_model_len}")
@@ -159,7 +159,14 @@ def _gateway(options: ServeOptions, verifier: str, runtime_dir: Path) -> Service
         f"--tool-call-parser={options.tool_call_parser}",
         # What it receives it need not send itself.
         *options.trace("").arguments(),
+        f"--evidence-db={options.evidence_db or data_directory() / 'evidence.duckdb'}",
+        f"--evidence-max-mb={options.evidence_max_mb}",
+        f"--evidence-max-age={options.evidence_max_age}",
     ]
+    if address := otlp_address(options, runtime_dir):
+        command.append(f"--otlp-listen={address}")
+    if options.otlp_forward is not None:
+        command.append(f"--otlp-forward={options.otlp_forward}")
     if options.enable_force_include_usage:
         command.append("--enable-force-include-usage")
     return Service(

@@ -20,6 +20,14 @@ def smollm2() -> Path:
     return ModelStore(cache_directory()).pull("smollm2-135m", lambda stage, done, total: None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_evidence_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers that tests start keep their evidence apart from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OUTRIDER_DATA_DIR", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
 @pytest.fixture
 def socket_dir() -> Iterator[Path]:
     """A private folder whose path is short enough for Unix sockets."""

@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
+from outrider.durations import duration_s, parse_duration
 from outrider.errors import InputError
 
 _SECOND_NS: Final = 10**9
-_RELATIVE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d|w)")
-_UNIT_S: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LATEST_S: Final = 253_402_300_799  # the end of the year 9999
 DEFAULT_INTERVAL_NS: Final = 60 * _SECOND_NS
 MAX_NAME: Final = 256
@@ -80,7 +79,7 @@ def parse_acceptance(parameters: Sequence[tuple[str, str]], now_s: float) -> Acc
     return AcceptanceQuery(
         selection=_selection(parameters, now_s),
         group_by=group_by,
-        interval_ns=DEFAULT_INTERVAL_NS if interval is None else parse_interval(interval),
+        interval_ns=DEFAULT_INTERVAL_NS if interval is None else _interval_ns(interval),
     )
 
 
@@ -97,9 +96,9 @@ def parse_time(value: str, now_s: float, name: str) -> int:
 
     Raises InputError.
     """
-    relative = _RELATIVE.fullmatch(value)
-    if relative is not None:
-        seconds = now_s - float(relative[1]) * _UNIT_S[relative[2]]
+    ago = duration_s(value)
+    if ago is not None:
+        seconds = now_s - ago
     elif re.fullmatch(r"\d{1,12}(\.\d{1,9})?", value):
         whole, _, fraction = value.partition(".")
         # Not as a float, which has no room for nanoseconds.
@@ -120,15 +119,8 @@ def parse_time(value: str, now_s: float, name: str) -> int:
     return max(0, round(seconds * 1e6) * 1000)
 
 
-def parse_interval(value: str) -> int:
-    """Nanoseconds of `60s`, `5m`, … Raises InputError."""
-    match = _RELATIVE.fullmatch(value)
-    seconds = float(match[1]) * _UNIT_S[match[2]] if match else 0.0
-    if not 1 <= seconds <= 366 * 86400:
-        raise InputError(
-            f"interval: {value[:64]!r} is no length of time from 1s to 366d; write 60s, 5m or 1h"
-        )
-    return round(seconds * _SECOND_NS)
+def _interval_ns(value: str) -> int:
+    return round(parse_duration(value, "interval", "1s", "366d") * _SECOND_NS)
 
 
 def _selection(parameters: Sequence[tuple[str, str]], now_s: float) -> Selection:

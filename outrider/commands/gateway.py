@@ -8,6 +8,14 @@ from typing import Annotated, TypeVar
 import typer
 
 from outrider.addresses import parse_target, require_free_port
+from outrider.commands.evidence_options import (
+    EvidenceDb,
+    EvidenceMaxAge,
+    EvidenceMaxMb,
+    OtlpForward,
+    OtlpListen,
+    evidence_settings_of,
+)
 from outrider.commands.options import DrainTimeout, LogLevel, RuntimeDir, service_process
 from outrider.commands.trace_options import (
     OtlpEndpoint,
@@ -47,6 +55,11 @@ def gateway(
     trace_level: TraceLevelName = "summary",
     trace_sample_ratio: TraceSampleRatio = 1.0,
     trace_content: TraceContent = False,
+    otlp_listen: OtlpListen = None,
+    otlp_forward: OtlpForward = None,
+    evidence_db: EvidenceDb = "memory",
+    evidence_max_mb: EvidenceMaxMb = 512,
+    evidence_max_age: EvidenceMaxAge = "30d",
     drain_timeout: DrainTimeout = 10.0,
     log_level: LogLevel = "info",
     runtime_dir: RuntimeDir = None,
@@ -70,6 +83,9 @@ def gateway(
             drain_timeout_s=drain_timeout,
             log_level=log_level,
             trace=trace_settings_of(otlp_endpoint, trace_level, trace_sample_ratio, trace_content),
+            evidence=evidence_settings_of(
+                otlp_listen, otlp_forward, evidence_db, evidence_max_mb, evidence_max_age
+            ),
         )
         require_free_port(host, port)
         run(settings)

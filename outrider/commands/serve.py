@@ -187,6 +187,29 @@ def serve(
             help="Put the text of drafts and answers into traces; needs --trace-level detailed.",
         ),
     ] = False,
+    otlp_forward: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Send what the gateway receives of traces and metrics on to this collector.",
+        ),
+    ] = None,
+    evidence_db: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH|memory|none",
+            help="Where acceptance is kept: a DuckDB file, memory, or nowhere.  "
+            "[default: a file in the user's data folder]",
+        ),
+    ] = None,
+    evidence_max_mb: Annotated[
+        int | None,
+        typer.Option(help="Megabytes that the file may have, about.  [default: 512]"),
+    ] = None,
+    evidence_max_age: Annotated[
+        str | None,
+        typer.Option(help="How long requests are kept in it: 12h, 30d.  [default: 30d]"),
+    ] = None,
     cache_dir: CacheDir = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error.  [default: info]")
@@ -229,6 +252,10 @@ def serve(
         "trace_level": trace_level,
         "trace_sample_ratio": trace_sample_ratio,
         "trace_content": trace_content or None,
+        "otlp_forward": otlp_forward,
+        "evidence_db": evidence_db,
+        "evidence_max_mb": evidence_max_mb,
+        "evidence_max_age": evidence_max_age,
         "log_level": log_level,
     }
     from outrider.serve_options import merge_options
