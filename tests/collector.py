@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -70,8 +71,8 @@ class Collector:
     def start(self) -> None:
         """Listen, again at the same address."""
         server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-        trace_grpc.add_TraceServiceServicer_to_server(_Traces(self), server)
-        metrics_grpc.add_MetricsServiceServicer_to_server(_Metrics(self), server)
+        trace_grpc.add_TraceServiceServicer_to_server(_Traces(self), server)  # type: ignore[no-untyped-call]
+        metrics_grpc.add_MetricsServiceServicer_to_server(_Metrics(self), server)  # type: ignore[no-untyped-call]
         port = server.add_insecure_port(self.address)
         if self.address.endswith(":0"):
             self.address = f"{self.address[:-2]}:{port}"
@@ -129,6 +130,14 @@ def collecting(address: str) -> Iterator[Collector]:
         yield collector
     finally:
         collector.kill()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other threads will do; fails after WAIT_S seconds."""
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.002)
 
 
 class _Traces(trace_grpc.TraceServiceServicer):
