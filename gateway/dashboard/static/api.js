@@ -61,8 +61,7 @@ export async function* events(path, options) {
       text = parts.pop();
       for (const part of parts) {
         const data = part.replace(/^data: /, "");
-        if (data === "[DONE]") return;
-        yield parsed(data);
+        if (data !== "[DONE]") yield parsed(data);
       }
     }
   } catch (error) {

@@ -3,7 +3,7 @@
 import { el, put, svg, table } from "./dom.js";
 
 export const HEIGHT = 120;
-export const MARGIN = { left: 34, right: 6, top: 8, bottom: 16 };
+export const MARGIN = { left: 40, right: 6, top: 8, bottom: 16 };
 
 /** A figure with a title, a list of keys and an SVG to draw on. */
 export class Chart {

@@ -14,7 +14,7 @@ export function svg(tag, attributes = {}, ...children) {
 
 /** Replaces what `node` holds; empty children are left out. */
 export function put(node, ...children) {
-  node.replaceChildren(...children.flat().filter((c) => c !== null && c !== undefined && c !== false && c !== ""));
+  node.replaceChildren(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false && c !== ""));
 }
 
 export const byId = (id) => document.getElementById(id);
@@ -42,7 +42,7 @@ function fill(node, attributes, children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== false) node.append(child);
   }
   return node;

@@ -18,8 +18,20 @@ const verifiers = new VerifierList();
 const verifierChoice = byId("verifier-choice");
 const windowChoice = byId("window-choice");
 
+// What comes faster is drawn together.
+const DRAW_MS = 900;
+let drawn = -Infinity;
+let planned = null;
+
+function plan() {
+  planned ??= setTimeout(draw, Math.max(0, drawn + DRAW_MS - performance.now()));
+}
+
 function draw() {
+  clearTimeout(planned);
+  planned = null;
   if (!live.snapshot || document.hidden) return;
+  drawn = performance.now();
   const { snapshot } = live;
   offerVerifiers(snapshot.verifiers.map((v) => v.address));
   panels.update(live, verifierChoice.value, Number(windowChoice.value));
@@ -48,7 +60,7 @@ function offerVerifiers(addresses) {
   verifierChoice.value = addresses.includes(chosen) ? chosen : "";
 }
 
-live.addEventListener("snapshot", draw);
+live.addEventListener("snapshot", plan);
 live.addEventListener("state", () => {
   byId("connection").dataset.state = live.state.name;
   setText(byId("connection"), live.state.text);
