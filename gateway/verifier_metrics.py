@@ -40,6 +40,21 @@ _FIGURES: Final[tuple[tuple[str, str, Callable[[pb.SpeculationFigures], float]],
         lambda figures: figures.gain,
     ),
     (
+        "outrider:speculation_measured_gain",
+        "Tokens a second with speculation over plain periods beside it, less 1, since start.",
+        lambda figures: figures.measured_gain,
+    ),
+    (
+        "outrider:speculation_measured_gain_error",
+        "Standard error of that.",
+        lambda figures: figures.measured_gain_error,
+    ),
+    (
+        "outrider:plain_periods",
+        "Periods of plain decoding that were compared, since start.",
+        lambda figures: figures.plain_periods,
+    ),
+    (
         "outrider:speculation_ceiling",
         "Most draft tokens of a sequence in a step, for as many sequences as run.",
         lambda figures: figures.ceiling,

@@ -26,6 +26,7 @@ from verifier_service.refusals import (
     DoesNotPay,
     Refuse,
     decide,
+    held,
     measuring,
     scheduled_off,
     step_full,
@@ -74,7 +75,8 @@ class Controller:
         self._choose = choose
         self._budget = ProbeBudget()
         self._switch = Switch(num_speculative_tokens)
-        self._periods = PlainPeriods(plain_share)
+        # Without adapting nothing is given up, so nothing need be known.
+        self._periods = PlainPeriods(plain_share if adaptive else plain_share or 0.0)
         self._held = False
         # Sequences that ran when the last step was planned.
         self._running = 1
@@ -329,7 +331,9 @@ class Controller:
         plain_step: bool,
     ) -> list[Decision]:
         refuse: Refuse = step_full
-        if plain_step:
+        if self._held:
+            refuse = held
+        elif plain_step:
             refuse = measuring
         elif best is not None and len(best.step) > 1:
             refuse = DoesNotPay(best, sum(counts))

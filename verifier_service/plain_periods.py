@@ -21,11 +21,15 @@ from statistics import median
 _STEPS = 16
 # What the worse arm may cost, as a share of the time, and the least and most share of its steps.
 _LOSS, _LEAST, _MOST = 0.004, 0.005, 0.5
-# Weight of one comparison in the average, at least; and what the controller's promise counts for
-# at first, in comparisons.
-_RATE, _PRIOR = 0.15, 2.0
+# Standard deviations, of logarithms: how far the controller's promise may be wrong, how far that
+# may drift from one comparison to the next, and what noise these have at first and at least.
+_PROMISE_ERROR, _DRIFT, _NOISE, _LEAST_NOISE = 0.05, 0.015, 0.06, 0.01
+# Weight of one comparison in the estimate of the noise.
+_NOISE_RATE = 0.1
+# A comparison is no noise where its square is so many times what is expected.
+_CHANGE = 4.0
 # A comparison counts as no more than this (in the logarithm of a ratio): the rest is noise.
-_CLIP = 0.7
+_CLIP = 1.2
 # A step that takes so many times the median of its period was interrupted.
 _PAUSE = 3.0
 # Least share of a period's steps that must have neighbours with as many sequences.
@@ -54,6 +58,9 @@ class _Step:
 class PlainPeriods:
     """Says which steps decode plainly, and what the others gain.
 
+    What a step is expected to gain is what the controller promises, corrected by how far earlier
+    promises lay from what was measured, for about as many sequences.
+
     `share` of the steps is plain; None: as the measured gain allows. 0 turns it off. Call order
     for each step: `begin`, then `observe` unless it prefilled or nothing decoded. Not thread-safe.
     """
@@ -63,15 +70,15 @@ class PlainPeriods:
             raise ValueError(f"the share of plain steps is {share}; allowed: 0 to 0.5")
         self._share = share
         self._plain = False
-        # Steps of this period that are left, and that it has in all.
-        self._left = self._length = _STEPS + 1
-        self._fresh = True
+        # Steps of this period so far, the first one included.
+        self._steps = 0
         self._before: deque[_Step] = deque(maxlen=_STEPS)
         self._middle: deque[_Step] = deque(maxlen=_STEPS)
         # The period that `_before` and `_middle` are, drafts or none, once there are both.
         self._now: deque[_Step] = deque(maxlen=_STEPS)
-        self._gains: dict[int, _Average] = {}
+        self._biases: dict[int, _Bias] = {}
         self._octave = 1
+        self._promise = 0.0
         # Sums over all comparisons: weights, weighted logarithms, and their squares.
         self._weight = self._sum = self._squares = 0.0
         self._weights_squared = 0.0
@@ -79,9 +86,11 @@ class PlainPeriods:
 
     @property
     def loses(self) -> float:
-        """What drafts cost by the last comparisons, as a share of the speed; 0 where they gain."""
-        gain = self._gains.get(self._octave)
-        return 0.0 if gain is None or not gain.known else max(-math.expm1(gain.mean), 0.0)
+        """What drafts surely cost by the last comparisons, as a share of the speed; else 0."""
+        bias = self._biases.get(self._octave)
+        if bias is None or not bias.known or self._promise + bias.mean + bias.error >= 0.0:
+            return 0.0
+        return -math.expm1(self._promise + bias.mean)
 
     @property
     def measured(self) -> MeasuredGain:
@@ -101,57 +110,58 @@ class PlainPeriods:
         `sequences` decode now; `promised` is the controller's average gain. While it is not
         `speculating` anyway there is nothing to compare.
         """
-        if self._share == 0.0 or not speculating or sequences <= 0:
+        if self._share == 0.0 or not speculating:
             self._reset()
             return False
+        if sequences <= 0:
+            return False
         self._octave = sequences.bit_length()
-        gain = self._gains.get(self._octave)
-        if gain is None:
-            gain = self._gains[self._octave] = _Average(math.log1p(max(promised, -0.5)))
-        if self._left <= 0:
-            self._turn(gain.mean)
+        self._promise = math.log1p(max(promised, -0.5))
+        bias = self._biases.setdefault(self._octave, _Bias())
+        # A promise alone is soon put to the test.
+        expected = self._promise + bias.mean if bias.known else 0.0
+        if self._steps >= self._length(expected):
+            self._turn()
         return self._plain
 
     def observe(self, sequences: int, tokens: int, seconds: float) -> None:
         """Take in the step: `tokens` of so many sequences, `seconds` since the last one ended."""
-        self._left -= 1
-        if self._fresh:
-            # What the change itself costs belongs to neither.
-            self._fresh = False
-            return
-        self._now.append(_Step(sequences, tokens, seconds))
-        if len(self._now) == _STEPS:
-            self._compare()
+        self._steps += 1
+        # What the change itself costs belongs to neither.
+        if self._steps > 1:
+            self._now.append(_Step(sequences, tokens, seconds))
+            if self._steps == _STEPS + 1:
+                self._compare()
 
-    def _turn(self, mean: float) -> None:
+    def _length(self, gain: float) -> int:
+        """Steps of a period such as this, where drafts gain so much (a logarithm)."""
+        worse = min(max(_LOSS / max(abs(gain), 1e-9), _LEAST), _MOST)
+        plain = (worse if gain > 0.0 else 1.0 - worse) if self._share is None else self._share
+        mine = plain if self._plain else 1.0 - plain
+        # The rarer of the two gets as many steps as are compared, the other so many times that.
+        return 1 + round(_STEPS * max(mine / (1.0 - mine), 1.0))
+
+    def _turn(self) -> None:
         """Begin the other period."""
-        self._plain = not self._plain
         self._before, self._middle, self._now = self._middle, self._now, deque(maxlen=_STEPS)
-        if self._length > 2 * _STEPS:
+        if self._steps > 2 * _STEPS:
             # What was before so long a period is no neighbour of its end.
             self._before.clear()
-        worse = min(max(_LOSS / max(abs(mean), 1e-9), _LEAST), _MOST)
-        plain = (worse if mean > 0.0 else 1.0 - worse) if self._share is None else self._share
-        mine = plain if self._plain else 1.0 - plain
-        # The rarer of the two gets one period's length, the other so many times that.
-        self._left = self._length = 1 + round(_STEPS * max(mine / (1.0 - mine), 1.0))
-        self._fresh = True
+        self._plain = not self._plain
+        self._steps = 0
 
     def _compare(self) -> None:
         """The period between two of the other kind is compared with both of them."""
         if len(self._before) < _STEPS or len(self._middle) < _STEPS:
             return
-        around = [*self._before, *self._now]
-        found = _log_ratio(self._middle, around)
-        # Once for each three periods, though the last one goes on.
-        self._before.clear()
+        found = _log_ratio(self._middle, [*self._before, *self._now])
         if found is None:
             return
         ratio, seconds = found
         # `_plain` is what now runs, around the period in the middle.
         gained = ratio if self._plain else -ratio
         gained = min(max(gained, -_CLIP), _CLIP)
-        self._gains[self._octave].add(gained)
+        self._biases[self._octave].add(gained - self._promise)
         self._periods += 1
         self._weight += seconds
         self._sum += seconds * gained
@@ -159,32 +169,42 @@ class PlainPeriods:
         self._weights_squared += seconds * seconds
 
     def _reset(self) -> None:
-        if self._plain or self._now or self._middle:
+        if self._steps or self._plain:
             self._plain = False
-            self._left = self._length = _STEPS + 1
-            self._fresh = True
+            self._steps = 0
             self._before.clear()
             self._middle.clear()
             self._now.clear()
 
 
-class _Average:
-    """A decayed average of logarithms of ratios, begun with a promise."""
+class _Bias:
+    """How far comparisons lie from promises: a scalar Kalman filter, at 0 to begin with."""
 
-    __slots__ = ("_count", "mean")
+    __slots__ = ("_noise", "_variance", "known", "mean")
 
-    def __init__(self, promised: float) -> None:
-        self.mean = promised
-        self._count = _PRIOR
+    def __init__(self) -> None:
+        self.mean = 0.0
+        # Whether there was a comparison at all.
+        self.known = False
+        self._variance = _PROMISE_ERROR**2
+        self._noise = _NOISE**2
 
     @property
-    def known(self) -> bool:
-        """Whether it is more than the promise."""
-        return self._count > _PRIOR
+    def error(self) -> float:
+        return math.sqrt(self._variance)
 
     def add(self, value: float) -> None:
-        self._count += 1.0
-        self.mean += max(1.0 / self._count, _RATE) * (value - self.mean)
+        self.known = True
+        surprise = value - self.mean
+        expected = self._variance + _DRIFT**2 + self._noise
+        # What noise and drift do not explain is another text or machine.
+        beyond = max(surprise * surprise - _CHANGE * expected, 0.0)
+        self._variance += _DRIFT**2 + beyond
+        noise = min(max(surprise * surprise - self._variance, _LEAST_NOISE**2), _CHANGE * expected)
+        self._noise += _NOISE_RATE * (noise - self._noise)
+        weight = self._variance / (self._variance + self._noise)
+        self.mean += weight * surprise
+        self._variance *= 1.0 - weight
 
 
 def _log_ratio(inner: Iterable[_Step], outer: Iterable[_Step]) -> tuple[float, float] | None:

@@ -69,6 +69,10 @@ def measuring(_chance: float) -> Decision:
     return _MEASURING
 
 
+def held(_chance: float) -> Decision:
+    return PLAIN_PERIOD
+
+
 class DoesNotPay:
     """Refusals by price: a draft's cost after `used` others, and the tokens it had to emit."""
 

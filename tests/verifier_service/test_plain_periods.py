@@ -1,0 +1,200 @@
+"""Plain periods: what they measure, what they cost, and that they follow what really pays."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from verifier_service.plain_periods import PlainPeriods
+
+
+class Load:
+    """Steps of `sequences` whose drafts multiply the speed by `factor(step)`, with noise."""
+
+    def __init__(
+        self,
+        periods: PlainPeriods,
+        factor: Callable[[int], float],
+        *,
+        noise: float = 0.05,
+        promised: float = 0.05,
+        sequences: Callable[[int], int] = lambda _step: 8,
+    ) -> None:
+        self.periods = periods
+        self.factor = factor
+        self.noise = noise
+        self.promised = promised
+        self.sequences = sequences
+        self.random = random.Random(1)
+        # The machine's own speed wanders, as that of a shared one does.
+        self.wander = 0.0
+        self.plain: list[bool] = []
+        self.seconds = self.tokens = 0.0
+        # What always taking the faster one would have emitted in the same time.
+        self.best = self.never = 0.0
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            step = len(self.plain)
+            sequences = self.sequences(step)
+            plain = self.periods.begin(sequences, self.promised, speculating=True)
+            self.plain.append(plain)
+            self.wander = 0.98 * self.wander + self.random.gauss(0.0, 0.02)
+            speed = math.exp(self.wander + self.random.gauss(0.0, self.noise))
+            factor = self.factor(step)
+            # Drafts: half as many tokens again, in a step that is longer.
+            tokens = sequences * (2 if plain else 3)
+            seconds = 0.04 / speed * (1.0 if plain else 1.5 / factor)
+            self.periods.observe(sequences, tokens, seconds)
+            self.seconds += seconds
+            self.tokens += tokens
+            per_second = 2 * sequences * speed / 0.04
+            self.never += per_second * seconds
+            self.best += per_second * seconds * max(factor, 1.0)
+
+    @property
+    def share(self) -> float:
+        return sum(self.plain) / len(self.plain)
+
+
+@pytest.mark.parametrize("factor", [0.7, 0.9, 1.0, 1.1, 1.5, 2.5])
+def test_half_plain_measures_the_gain(factor: float) -> None:
+    load = Load(PlainPeriods(0.5), lambda _step: factor)
+    load.run(6000)
+    measured = load.periods.measured
+    assert measured.periods > 100
+    assert measured.error < 0.03 * factor
+    assert abs(measured.gain - (factor - 1.0)) < 4 * measured.error
+    assert load.share == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.25])
+def test_a_fixed_share_is_kept(share: float) -> None:
+    load = Load(PlainPeriods(share), lambda _step: 1.2)
+    load.run(8000)
+    assert load.share == pytest.approx(share, rel=0.15)
+    assert abs(load.periods.measured.gain - 0.2) < 0.1
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.8, 0.9, 0.95, 1.0, 1.05, 1.2, 2.0])
+@pytest.mark.parametrize("promised", [0.0, 0.05, 0.3])
+def test_little_is_lost_whatever_was_promised(factor: float, promised: float) -> None:
+    """After the first comparisons the loss against the better of the two stays small."""
+    load = Load(PlainPeriods(), lambda _step: factor, promised=promised)
+    load.run(400)
+    begun, could = load.tokens, load.best
+    load.run(6000)
+    assert (load.tokens - begun) / (load.best - could) > 0.975
+
+
+@pytest.mark.parametrize("worse", [0.8, 0.9])
+def test_never_slower_than_plain_but_for_what_measuring_costs(worse: float) -> None:
+    load = Load(PlainPeriods(), lambda _step: worse, promised=0.1)
+    load.run(4000)
+    assert load.tokens / load.never > 0.98
+    assert load.share > 0.9
+
+
+def test_text_that_begins_to_repeat_is_noticed() -> None:
+    load = Load(PlainPeriods(), lambda step: 0.9 if step < 2000 else 1.6)
+    load.run(2000)
+    assert load.share > 0.7
+    before = len(load.plain)
+    load.run(2500)
+    assert sum(load.plain[before + 1000 :]) / 1500 < 0.1
+
+
+def test_text_that_ends_repeating_is_noticed() -> None:
+    load = Load(PlainPeriods(), lambda step: 1.6 if step < 2000 else 0.85)
+    load.run(2000)
+    assert load.share < 0.1
+    before = len(load.plain)
+    load.run(6000)
+    assert sum(load.plain[before + 3000 :]) / 3000 > 0.8
+
+
+def test_numbers_of_sequences_are_judged_apart() -> None:
+    """Drafts pay for one sequence and not for sixteen; both are right at once."""
+    periods = PlainPeriods()
+
+    def sequences(step: int) -> int:
+        return 1 if step // 400 % 2 == 0 else 16
+
+    load = Load(
+        periods, lambda step: 1.5 if sequences(step) == 1 else 0.85, sequences=sequences, noise=0.02
+    )
+    load.run(16_000)
+    last = range(8000, 16_000)
+    alone = [load.plain[step] for step in last if sequences(step) == 1]
+    many = [load.plain[step] for step in last if sequences(step) == 16]
+    assert sum(alone) / len(alone) < 0.25
+    assert sum(many) / len(many) > 0.6
+
+
+def test_only_steps_of_as_many_sequences_are_compared() -> None:
+    """A sequence that ends makes steps faster, with drafts or without."""
+    periods = PlainPeriods(0.5)
+    load = Load(periods, lambda _step: 1.0, noise=0.0, sequences=lambda step: 8 - step // 17 % 2)
+    load.run(2000)
+    assert periods.measured.periods == 0
+
+
+def test_pauses_are_cut() -> None:
+    """A step of seconds, as when the machine was busy elsewhere, does not decide a comparison."""
+    periods = PlainPeriods(0.5)
+    for step in range(340):
+        plain = periods.begin(4, 0.0, speculating=True)
+        paused = not plain and step % 16 == 5
+        periods.observe(4, 4, 5.0 if paused else 0.04)
+    assert -0.15 < periods.measured.gain < 0.0
+
+
+def test_off_means_never_plain() -> None:
+    load = Load(PlainPeriods(0.0), lambda _step: 0.5)
+    load.run(500)
+    assert load.share == 0.0
+    assert load.periods.measured.periods == 0
+
+
+def test_nothing_is_held_back_while_nothing_is_drafted_anyway() -> None:
+    periods = PlainPeriods(0.5)
+    load = Load(periods, lambda _step: 1.0)
+    load.run(30)
+    assert any(load.plain)
+    for _ in range(100):
+        assert not periods.begin(8, 0.0, speculating=False)
+        periods.observe(8, 8, 0.04)
+    # It begins anew, with drafts.
+    assert not periods.begin(8, 0.0, speculating=True)
+
+
+def test_requests_too_short_for_a_comparison_are_compared_with_their_neighbours() -> None:
+    """Each has 20 steps, behind a step that only prefills."""
+    periods = PlainPeriods()
+    load = Load(periods, lambda _step: 1.5, noise=0.02, sequences=lambda _step: 1)
+    for _ in range(300):
+        assert not periods.begin(0, 0.05, speculating=True)
+        load.run(20)
+    assert periods.measured.periods >= 3
+    assert abs(periods.measured.gain - 0.5) < 0.1
+    assert load.share < 0.05
+
+
+def test_says_that_drafts_lose_only_when_that_is_sure() -> None:
+    periods = PlainPeriods()
+    load = Load(periods, lambda _step: 0.8, promised=0.1)
+    assert periods.loses == 0.0
+    load.run(3000)
+    assert periods.loses == pytest.approx(0.2, abs=0.08)
+    gaining = Load(PlainPeriods(), lambda _step: 1.3)
+    gaining.run(3000)
+    assert gaining.periods.loses == 0.0
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.51, 1.0])
+def test_a_share_out_of_range_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match=r"allowed: 0 to 0\.5"):
+        PlainPeriods(share)
