@@ -14,6 +14,7 @@ from outrider.commands import (
     bench,
     gateway,
     info,
+    keys,
     models,
     proposer,
     serve,
@@ -39,6 +40,7 @@ app.command("advise")(advise.advise)
 app.command("version")(version.version)
 app.add_typer(bench.app, name="bench")
 app.add_typer(models.app, name="models")
+app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:

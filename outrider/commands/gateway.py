@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from enum import Enum
 from typing import Annotated, TypeVar
 
@@ -17,6 +18,23 @@ from outrider.commands.evidence_options import (
     evidence_settings_of,
 )
 from outrider.commands.options import DrainTimeout, LogLevel, RuntimeDir, service_process
+from outrider.commands.security_options import (
+    ApiKeyFile,
+    ApiKeys,
+    CacheSaltSecretFile,
+    Insecure,
+    ShareCacheAcrossKeys,
+    SslCaCerts,
+    SslCertfile,
+    SslCertReqs,
+    SslKeyfile,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    TlsRequireClientCert,
+    api_keys_of,
+    credentials_of,
+)
 from outrider.commands.trace_options import (
     OtlpEndpoint,
     TraceContent,
@@ -25,6 +43,8 @@ from outrider.commands.trace_options import (
     trace_settings_of,
 )
 from outrider.errors import InputError
+
+_log = logging.getLogger(__name__)
 
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -51,6 +71,19 @@ def gateway(
         str,
         typer.Option(help="How the model writes tool calls: hermes, llama3_json or mistral."),
     ] = "hermes",
+    api_key: ApiKeys = None,
+    api_key_file: ApiKeyFile = None,
+    cache_salt_secret_file: CacheSaltSecretFile = None,
+    share_cache_across_keys: ShareCacheAcrossKeys = False,
+    ssl_certfile: SslCertfile = None,
+    ssl_keyfile: SslKeyfile = None,
+    ssl_ca_certs: SslCaCerts = None,
+    ssl_cert_reqs: SslCertReqs = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    tls_require_client_cert: TlsRequireClientCert = False,
+    insecure: Insecure = False,
     otlp_endpoint: OtlpEndpoint = None,
     trace_level: TraceLevelName = "summary",
     trace_sample_ratio: TraceSampleRatio = 1.0,
@@ -68,8 +101,19 @@ def gateway(
     with service_process(log_level, runtime_dir):
         from gateway.server import run
         from gateway.settings import GatewaySettings, SpecDecodeMetrics
+        from gateway.tenants import read_salt_secret
         from gateway.tools.parsers import Notation
+        from outrider.exposure import http_exposure
+        from outrider.https import load_https
 
+        keys = api_keys_of(api_key, api_key_file)
+        https = load_https(ssl_certfile, ssl_keyfile, ssl_ca_certs, ssl_cert_reqs or 0)
+        warning = http_exposure(host, keys=bool(keys), https=https, insecure=insecure)
+        if warning:
+            _log.warning("%s", warning)
+        secret = None
+        if cache_salt_secret_file is not None:
+            secret = read_salt_secret(cache_salt_secret_file, "--cache-salt-secret-file")
         metrics, parser = "--per-request-spec-decode-metrics", "--tool-call-parser"
         settings = GatewaySettings(
             host=host,
@@ -82,6 +126,13 @@ def gateway(
             tool_call_parser=_one_of(Notation, tool_call_parser, parser),
             drain_timeout_s=drain_timeout,
             log_level=log_level,
+            credentials=credentials_of(
+                tls_cert, tls_key, tls_ca, tls_require_client_cert, insecure
+            ),
+            https=https,
+            api_keys=keys,
+            cache_salt_secret=secret,
+            share_cache_across_keys=share_cache_across_keys,
             trace=trace_settings_of(otlp_endpoint, trace_level, trace_sample_ratio, trace_content),
             evidence=evidence_settings_of(
                 otlp_listen, otlp_forward, evidence_db, evidence_max_mb, evidence_max_age
