@@ -166,9 +166,8 @@ def outrider_api_keys() -> tuple[str, ...]:
     """Keys of $OUTRIDER_API_KEY, commas between them: what a gateway asks for where no --api-key
     says so, and the first of them what Outrider's own clients send.
     """
-    return (
-        tuple(os.environ[API_KEY_VARIABLE].split(",")) if os.environ.get(API_KEY_VARIABLE) else ()
-    )
+    keys = os.environ.get(API_KEY_VARIABLE)
+    return tuple(keys.split(",")) if keys else ()
 
 
 def child_environment(**changes: str) -> dict[str, str]:
