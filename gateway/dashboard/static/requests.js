@@ -12,6 +12,9 @@ const NUMBERS = new Set(["temp.", "prompt", "tokens", "rounds", "length", "rate"
 const PAGE = 25;
 const POLL_MS = 4000;
 
+/** A client may use an id again, and choices share theirs: the span's is unique. */
+const keyOf = (record) => record.span_id || record.request_id;
+
 export class Requests {
   constructor() {
     this.records = [];
@@ -31,8 +34,7 @@ export class Requests {
 
   async refresh() {
     try {
-      const { data } = await json(`v1/requests?limit=${PAGE}`);
-      this.take(data);
+      this.take(await json(`v1/requests?limit=${PAGE}`));
       setText(byId("requests-state"), "");
     } catch (error) {
       this.fail(error);
@@ -40,23 +42,25 @@ export class Requests {
   }
 
   async loadOlder() {
-    const last = this.records.at(-1);
+    const last = keyOf(this.records.at(-1));
     try {
-      const { data } = await json(`v1/requests?limit=${PAGE}&before=${encodeURIComponent(last.started)}`);
-      this.older.push(...data);
-      byId("requests-older").hidden = data.length < PAGE;
+      const page = await json(`v1/requests?limit=${PAGE}&before=${encodeURIComponent(last)}`);
+      this.older.push(...page.data);
+      byId("requests-older").hidden = !page.has_more;
       this.draw();
     } catch (error) {
       this.fail(error);
     }
   }
 
-  take(data) {
-    const newest = JSON.stringify(data);
+  take(page) {
+    const newest = JSON.stringify(page.data);
     if (newest === this.newest) return;
     this.newest = newest;
-    this.first = data;
-    if (!this.older.length) byId("requests-older").hidden = data.length < PAGE;
+    // What was asked for as older stays where it is, so that nothing falls between the two.
+    if (this.older.length) this.older.unshift(...this.first);
+    this.first = page.data;
+    if (!this.older.length) byId("requests-older").hidden = !page.has_more;
     this.draw();
   }
 
@@ -70,7 +74,7 @@ export class Requests {
   draw() {
     const seen = new Set();
     this.records = [...(this.first ?? []), ...this.older]
-      .filter((r) => !seen.has(r.request_id) && seen.add(r.request_id));
+      .filter((r) => !seen.has(keyOf(r)) && seen.add(keyOf(r)));
     const focused = document.activeElement?.dataset?.request;
     put(byId("requests-table"), this.records.length
       ? el("table", {},
@@ -81,18 +85,18 @@ export class Requests {
   }
 
   rows(record) {
-    const id = record.request_id;
+    const id = keyOf(record);
     const open = this.opened.has(id);
     const name = el("button", {
-      type: "button", class: "plain mono", "data-request": id, title: id, "aria-expanded": `${open}`,
+      type: "button", class: "plain mono", "data-request": id, title: record.request_id, "aria-expanded": `${open}`,
       onclick: () => this.toggle(id),
-    }, `${open ? "▾" : "▸"} ${shortened(id)}`);
+    }, `${open ? "▾" : "▸"} ${shortened(record.request_id)}`);
     const cells = [name, record.model, record.workload || "–", fixed(record.temperature, 1),
       count(record.prompt_tokens), count(record.completion_tokens), count(record.num_rounds),
       record.num_spec_steps ? fixed(record.mean_acceptance_length) : "–",
       record.num_draft_tokens ? percent(record.draft_acceptance_rate) : "–",
       milliseconds(record.first_token_ms), milliseconds(record.duration_ms),
-      record.error ? el("span", { class: "error" }, record.error) : record.finish_reason ?? "–"];
+      record.error ? el("span", { class: "error" }, record.error) : record.finish_reason || "–"];
     const row = el("tr", { class: open && "opened" }, el("th", { scope: "row" }, clock(record.started)),
       cells.map((cell, i) => el("td", { class: NUMBERS.has(COLUMNS[i + 1]) && "number" }, cell)));
     return open ? [row, el("tr", {}, el("td", { colspan: COLUMNS.length }, this.opened.get(id)))] : [row];
@@ -121,7 +125,7 @@ export class Requests {
       ["steps by accepted drafts", (record.acceptance_histogram ?? []).map((steps, i) => `${i}: ${count(steps)}`).join(", ")],
       ["waited", `${milliseconds(record.queue_ms)} in the queue, ${milliseconds(record.draft_wait_ms)} for drafts; ${milliseconds(record.verify_ms)} verifying`],
       ["without drafts", off.join("; ") || "no round"],
-      ["rule, K, verifier", `${record.rule ?? "–"}, ${record.num_speculative_tokens ?? "–"}, ${record.verifier ?? "–"}`],
+      ["rule, K, verifier", `${record.rule || "–"}, ${record.num_speculative_tokens ?? "–"}, ${record.verifier || "–"}`],
       ["trace", record.trace_id || "–"],
     ];
     return [

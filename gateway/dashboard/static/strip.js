@@ -24,7 +24,7 @@ export function sentence(round, number) {
   const times = [round.draft_wait_ms ? `draft wait ${milliseconds(round.draft_wait_ms)}` : null,
     `verify ${milliseconds(round.verify_ms)}`, round.lookahead_hit ? "look-ahead hit" : null].filter(Boolean).join(", ");
   const what = round.verified
-    ? `${round.proposer ?? "a proposer"} drafted ${plural(round.verified, "token")}, ${round.accepted} accepted`
+    ? `${round.proposer || "a proposer"} drafted ${plural(round.verified, "token")}, ${round.accepted} accepted`
     : `no drafts${round.off_reason ? `: ${round.off_reason}` : ""}`;
   return `Round ${number} at token ${round.base}: ${what}; ${plural(round.emitted, "token")} emitted. ${times}.`;
 }
