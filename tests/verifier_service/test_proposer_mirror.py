@@ -307,3 +307,16 @@ class TestSeveral:
         drafts = w.round(view(1, [1]), view(2, [1]))
         assert [b.proposer for b in drafts[1]] == ["small", "scripted"]
         assert [b.proposer for b in drafts[2]] == ["scripted"]
+
+
+def test_a_traced_sequence_is_opened_with_its_context_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proposer_mirror, "OPEN_CHUNK_IDS", 2)
+    proposer = ScriptedProposer()
+    w = world(proposer)
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    w.round(view(1, [1, 2, 3, 4], traceparent=parent), view(2, [1, 2]))
+    (step,) = proposer.steps
+    told = [(u.sequence_id, u.open.offset, u.open.traceparent) for u in step.updates]
+    assert told == [(1, 0, parent), (1, 2, ""), (2, 0, "")]
