@@ -1,10 +1,10 @@
 """What speculation gains under a steady load, by the verifier's own plain periods.
 
-Two runs of the same work differ by a third on a shared machine; neighbouring periods of one run do
-not. Starts `outrider serve --plain-share 0.5` for each set, number of clients and temperature, keeps
-so many clients busy for a while and reads the gain, with its standard error, from the gateway's
-metrics. Then it does the same with `--plain-share auto`: what share of the steps was plain tells
-what the controller made of it.
+Two runs of the same work differ by a third on a shared machine; neighbouring periods of one run
+do not. Starts `outrider serve --plain-share 0.5` for each set, number of clients and temperature,
+keeps so many clients busy for a while and reads the gain, with its standard error, from the
+gateway's metrics. Then it does the same with `--plain-share auto`: what share of the steps was
+plain tells what the controller made of it.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ def to_markdown(document: Mapping[str, object], cells: Iterable[Cell]) -> str:
         )
     lines += [
         "",
-        "`–`: asking was off so soon that no plain period lay between steps with drafts. The gain is "
-        "of a run in which every other period of 17 steps is plain; ± is its standard error. "
-        "`adapting` is a second run as a user has it: how many rounds verified drafts, and how many "
-        "a plain period took them from. Where drafts lose, that share has to be large: the worse "
-        "of the two is left 0.4 % of the speed.",
+        "`–`: asking was off so soon that no plain period lay between steps with drafts. The gain "
+        "is of a run in which every other period of 17 steps is plain; ± is its standard error. "
+        "`adapting` is a second run as a user has it: how many rounds verified drafts, and how "
+        "many a plain period took them from. Where drafts lose, that share has to be large: the "
+        "worse of the two is left 0.4 % of the speed.",
         "",
     ]
     return "\n".join(lines)
