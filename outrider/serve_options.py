@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from outrider.addresses import parse_address
@@ -18,6 +18,7 @@ from outrider.config import SpeculativeConfig, shorten
 from outrider.config_files import labels, read_options
 from outrider.durations import parse_duration
 from outrider.errors import InputError
+from outrider.serve_security import SECRET_KEYS, SecurityOptions
 from outrider.speculative_options import parse_speculative_config, resolve_speculation
 from outrider.telemetry import TraceLevel
 from outrider.trace_settings import TraceSettings, parse_endpoint
@@ -56,10 +57,8 @@ def _age(value: str) -> str:
     return value
 
 
-class ServeOptions(BaseModel):
+class ServeOptions(SecurityOptions):
     """Every option of `serve`; sizes are tokens, sequences or bytes as the name says."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     model: str | None = None
     host: str = "127.0.0.1"
@@ -167,4 +166,6 @@ def _validate(values: Mapping[str, object], label: Callable[[str], str]) -> Serv
         problem = error.errors(include_url=False)[0]
         key = str(problem["loc"][0])
         message = problem["msg"][:1].lower() + problem["msg"][1:]
+        if key in SECRET_KEYS:
+            raise InputError(f"{label(key)}: {message}") from None
         raise InputError(f"{label(key)}: {shorten(repr(problem['input']))}: {message}") from error

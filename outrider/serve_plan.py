@@ -14,7 +14,7 @@ from pathlib import Path
 
 from outrider.config import SpeculativeConfig, data_directory
 from outrider.model_folders import Model
-from outrider.probes import grpc_is_serving, http_is_healthy
+from outrider.probes import grpc_is_serving, http_is_healthy, port_is_open
 from outrider.serve_options import ServeOptions
 from outrider.speculative_keys import SHARED_KEYS
 from outrider.supervisor import Service
@@ -43,7 +43,8 @@ def plan_services(options: ServeOptions, model: Model, runtime_dir: Path) -> lis
 def public_url(options: ServeOptions) -> str:
     """Where a client on this machine reaches the gateway."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{options.port}"
+    scheme = "http" if options.ssl_certfile is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{options.port}"
 
 
 def otlp_address(options: ServeOptions, runtime_dir: Path) -> str:
@@ -169,11 +170,17 @@ def _gateway(options: ServeOptions, verifier: str, runtime_dir: Path) -> Service
         command.append(f"--otlp-forward={options.otlp_forward}")
     if options.enable_force_include_usage:
         command.append("--enable-force-include-usage")
+    command += options.gateway_arguments()
+    is_ready = partial(http_is_healthy, f"{public_url(options)}/health")
+    if options.requires_client_certificate:
+        # There is none to show, and the verifier behind it was seen to be ready.
+        is_ready = partial(port_is_open, options.host, options.port)
     return Service(
         name="gateway",
         command=tuple(command),
-        is_ready=partial(http_is_healthy, f"{public_url(options)}/health"),
+        is_ready=is_ready,
         stop_deadline_s=GATEWAY_STOP_S,
+        environment=options.gateway_environment(),
     )
 
 
@@ -185,4 +192,5 @@ def _subcommand(name: str, options: ServeOptions, runtime_dir: Path) -> list[str
         name,
         f"--log-level={options.log_level}",
         f"--runtime-dir={runtime_dir}",
+        *options.tls_arguments(),
     ]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from outrider.backoff import Backoff
+from outrider.config import child_environment
 from outrider.errors import InputError, OperationError
 
 # Called with the service's name and one line of its output, or of what happened to it.
@@ -39,6 +40,8 @@ class Service:
     is_ready: Callable[[], bool]
     stop_deadline_s: float = 10.0
     socket: Path | None = None
+    # Variables beside those of this process.
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -124,6 +127,7 @@ class Supervisor:
             service.socket.unlink(missing_ok=True)
         child.process = subprocess.Popen(
             service.command,
+            env=child_environment(**dict(service.environment)),
             # The child ends when this pipe closes, that is, when this process is gone.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -92,7 +92,6 @@ def proposer(
     """Guess tokens for verifiers."""
     address = parse_address(listen, "--listen")
     credentials = credentials_of(tls_cert, tls_key, tls_ca, tls_require_client_cert, insecure)
-    credentials.check_listen(address)
     trace = trace_settings_of(otlp_endpoint, trace_level, trace_sample_ratio, trace_content)
     given: dict[str, object] = {
         "method": method,

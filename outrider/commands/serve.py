@@ -15,6 +15,20 @@ import typer
 
 from outrider.commands.models import open_store, print_line, pull_with_progress
 from outrider.commands.options import CacheDir
+from outrider.commands.security_options import (
+    ApiKeyFile,
+    ApiKeys,
+    CacheSaltSecretFile,
+    Insecure,
+    ShareCacheAcrossKeys,
+    SslCaCerts,
+    SslCertfile,
+    SslCertReqs,
+    SslKeyfile,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+)
 from outrider.errors import InputError
 
 if TYPE_CHECKING:
@@ -158,6 +172,18 @@ def serve(
             "--trust-request-chat-template", help="Let requests bring chat templates (sandboxed)."
         ),
     ] = False,
+    api_key: ApiKeys = None,
+    api_key_file: ApiKeyFile = None,
+    cache_salt_secret_file: CacheSaltSecretFile = None,
+    share_cache_across_keys: ShareCacheAcrossKeys = False,
+    ssl_certfile: SslCertfile = None,
+    ssl_keyfile: SslKeyfile = None,
+    ssl_ca_certs: SslCaCerts = None,
+    ssl_cert_reqs: SslCertReqs = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    insecure: Insecure = False,
     otlp_endpoint: Annotated[
         str | None,
         typer.Option(
@@ -248,6 +274,10 @@ def serve(
         "enforce_eager": enforce_eager or None,
         "no_compile": no_compile or None,
         "trust_request_chat_template": trust_request_chat_template or None,
+        "api_key": api_key or None,
+        "share_cache_across_keys": share_cache_across_keys or None,
+        "ssl_cert_reqs": ssl_cert_reqs,
+        "insecure": insecure or None,
         "otlp_endpoint": otlp_endpoint,
         "trace_level": trace_level,
         "trace_sample_ratio": trace_sample_ratio,
@@ -258,6 +288,17 @@ def serve(
         "evidence_max_age": evidence_max_age,
         "log_level": log_level,
     }
+    files = {
+        "api_key_file": api_key_file,
+        "cache_salt_secret_file": cache_salt_secret_file,
+        "ssl_certfile": ssl_certfile,
+        "ssl_keyfile": ssl_keyfile,
+        "ssl_ca_certs": ssl_ca_certs,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_ca": tls_ca,
+    }
+    given.update((key, str(path)) for key, path in files.items() if path is not None)
     from outrider.serve_options import merge_options
     from outrider.speculative_options import parse_speculative_json
 
@@ -286,6 +327,7 @@ def _serve(options: ServeOptions, cache_dir: Path | None) -> None:
     if options.model is None:
         raise InputError("MODEL: which model? Write a folder, a hub id or a known name")
     speculation = options.speculation()
+    needs_key = options.check_security(options.host)
     require_free_port(options.host, options.port)
     store = open_store(cache_dir)
     model = resolve_model(options.model, store, lambda name: pull_with_progress(store, name))
@@ -306,7 +348,7 @@ def _serve(options: ServeOptions, cache_dir: Path | None) -> None:
             try:
                 if _start(supervisor, services, console):
                     name = options.served_model_name or model.name
-                    print_line(_invitation(public_url(options), name))
+                    print_line(_invitation(public_url(options), name, needs_key))
                     supervisor.run()
                 say("serve", "stopping")
             finally:
@@ -358,7 +400,7 @@ def _signals_stop(supervisor: Supervisor) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _invitation(url: str, model: str) -> str:
+def _invitation(url: str, model: str, needs_key: bool) -> str:
     import json
 
     body = json.dumps(
@@ -369,8 +411,10 @@ def _invitation(url: str, model: str) -> str:
             "stream": True,
         }
     )
+    key = '    -H "Authorization: Bearer $OUTRIDER_API_KEY" \\\n' if needs_key else ""
     return (
         f"\nOutrider serves {model} at {url}\nTry:\n"
         f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        f"{key}"
         f"    -d {shlex.quote(body)}\nStop with Ctrl-C.\n"
     )

@@ -187,7 +187,6 @@ def verifier(
     """Hold the target model, verify drafts and answer Generate."""
     address = parse_address(listen, "--listen")
     credentials = credentials_of(tls_cert, tls_key, tls_ca, tls_require_client_cert, insecure)
-    credentials.check_listen(address)
     trace = trace_settings_of(otlp_endpoint, trace_level, trace_sample_ratio, trace_content)
     proposers = tuple(parse_target(item, "--proposer") for item in proposer or ())
     schedule = None
@@ -217,6 +216,7 @@ def verifier(
         from outrider.model_folders import resolve_model
         from outrider.speculative_detection import refuse_speculators_checkpoint
 
+        credentials.check_listen(address)
         store = open_store(cache_dir)
         target = resolve_model(model, store, lambda name: pull_with_progress(store, name))
         refuse_speculators_checkpoint(target.folder)
