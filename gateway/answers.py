@@ -22,7 +22,6 @@ from gateway.body import ClientGoneError
 from gateway.dashboard.running import RunningRequest, RunningRequests
 from gateway.errors import ApiError, unavailable
 from gateway.generation import Choice, Event, EventKind, Generation
-from gateway.pacing import paced
 from gateway.settings import SpecDecodeMetrics
 from gateway.shapes import Envelope, Shape
 from gateway.usage import metrics, running_usage, usage, without_nulls
@@ -41,7 +40,6 @@ class AnswerOptions:
     continuous_usage: bool = False
     metrics: SpecDecodeMetrics = SpecDecodeMetrics.SUMMARY
     # Tokens that wait for each other before a chunk is sent.
-    stream_interval: int = 1
     # Whether each round is told of.
     rounds: bool = False
     # This endpoint's names of fields that the verifier calls otherwise.
@@ -141,7 +139,7 @@ class GenerationResponse(Response):
         )
         self._streaming = True
         envelope = self._envelope()
-        async for event in paced(self._generation.events(), self._options.stream_interval):
+        async for event in self._generation.events():
             for chunk in self._chunks(envelope, event):
                 await self._send_chunk(send, self._with_running_usage(chunk, event.choice))
         if self._options.include_usage:

@@ -22,6 +22,8 @@ from gateway.structured import add_structured
 from gateway.tools.calling import add_tools
 
 _SEEDS: Final = 2**64
+# An answer that is not streamed needs few messages: so many tokens each, for who looks meanwhile.
+_WHOLE_INTERVAL: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ def _request(
         cache_salt=body.cache_salt,
         truncate_prompt_tokens=body.truncate_prompt_tokens,
         truncate_right=body.truncation_side == "right",
+        stream_interval=(body.stream_interval or 1) if body.stream else _WHOLE_INTERVAL,
     )
     add_sampling_fields(request.sampling, body)
     add_structured(request, body)

@@ -172,7 +172,6 @@ class Generations:
             include_usage=include,
             continuous_usage=forced or bool(include and asked and asked.continuous_usage_stats),
             metrics=self._settings.per_request_spec_decode_metrics,
-            stream_interval=body.stream_interval or 1,
             rounds=bool(body.speculative_decoding and body.speculative_decoding.rounds),
             field_names={"logprobs": "top_logprobs"} if isinstance(body, ChatBody) else {},
         )

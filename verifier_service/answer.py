@@ -42,7 +42,8 @@ _REASONS = {
 class AnswerOptions:
     """What of the answer the client wants; `show_text` False leaves deltas without text.
 
-    Stop strings are looked for in the text behind the first `min_tokens` tokens.
+    Stop strings are looked for in the text behind the first `min_tokens` tokens. Behind the first
+    delta, tokens wait until there are `stream_interval` of them: each message costs both sides.
     """
 
     request_id: str
@@ -51,6 +52,7 @@ class AnswerOptions:
     include_stop: bool = False
     include_rounds: bool = False
     min_tokens: int = 0
+    stream_interval: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,9 @@ class Answer:
         self._cached_prompt_tokens = 0
         self._started = False
         self._pending: deque[_Chunk] = deque()
+        # Their size, in tokens.
+        self._waiting = 0.0
+        self._told = False
         self._finished: verifier_pb2.Finished | None = None
         self._error: Exception | None = None
         self._cancelled = False
@@ -125,6 +130,11 @@ class Answer:
     def ended(self) -> bool:
         """Whether the outcome is known; there may be messages left to read."""
         return self._finished is not None or self._error is not None or self._cancelled
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether what is pending need not wait for more."""
+        return not self._told or self._waiting >= self._options.stream_interval or self.ended
 
     def take_output(self, output: Output) -> None:
         """Process one output of the core. Raises ValueError where it contradicts itself."""
@@ -162,14 +172,17 @@ class Answer:
             text += rest
         if text or token_ids:
             shown = text if self._options.show_text else ""
-            self._pending.append(_Chunk(shown, token_ids, round_, output.logprobs[:kept]))
+            chunk = _Chunk(shown, token_ids, round_, output.logprobs[:kept])
+            self._pending.append(chunk)
+            self._waiting += chunk.size
         if stop is not None:
             self._finish(FinishReason.STOP, stop_string=stop)
             if output.finish_reason is None:
                 self._abort()
         elif output.finish_reason is not None:
             self._finish(output.finish_reason, stop_token_id=output.stop_token_id)
-        self._changed.set()
+        if self._is_due:
+            self._changed.set()
 
     def crash(self, error: Exception) -> None:
         """An output could not be processed; the stream ends with an internal error."""
@@ -213,7 +226,7 @@ class Answer:
             if not self._announced and (self._started or self._finished is not None):
                 self._announced = True
                 return verifier_pb2.GenerateResponse(started=self._started_message())
-            if self._pending:
+            if self._pending and self._is_due:
                 return verifier_pb2.GenerateResponse(delta=self._next_delta())
             if self._error is not None:
                 raise self._error
@@ -296,6 +309,7 @@ class Answer:
 
     def _next_delta(self) -> verifier_pb2.Delta:
         """The oldest pending chunks as one message."""
+        self._told = True
         texts: list[str] = []
         token_ids: list[int] = []
         rounds: list[verifier_pb2.Round] = []
@@ -304,6 +318,7 @@ class Answer:
         while self._pending and size < MAX_TOKENS_PER_DELTA:
             chunk = self._pending.popleft()
             size += chunk.size
+            self._waiting -= chunk.size
             logprobs.extend(chunk.logprobs)
             texts.append(chunk.text)
             token_ids.extend(chunk.token_ids)

@@ -231,6 +231,7 @@ class Generations:
                 show_text=checked.detokenize,
                 include_stop=checked.include_stop,
                 include_rounds=checked.include_rounds,
+                stream_interval=checked.stream_interval,
                 min_tokens=sampling.min_tokens,
             ),
             account,

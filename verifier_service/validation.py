@@ -76,6 +76,7 @@ class Parameters:
     detokenize: bool
     detailed: bool
     include_rounds: bool
+    stream_interval: int
     speculation: SpeculationRules
     priority: int
     cache_salt: str
@@ -113,6 +114,7 @@ def parameters(
         detokenize=bool(optional(request, "detokenize", True)),
         detailed=request.detailed_acceptance,
         include_rounds=request.include_rounds,
+        stream_interval=request.stream_interval,
         speculation=speculation_rules(
             request,
             proposers,

@@ -129,7 +129,7 @@ class Prediction(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "detokenize", "add_special_tokens", "detailed_acceptance", "include_rounds", "priority", "cache_salt", "model", "structured", "truncate_prompt_tokens", "truncate_right", "prediction", "workload")
+    __slots__ = ("request_id", "text", "token_ids", "chat", "sampling", "speculation", "detokenize", "add_special_tokens", "detailed_acceptance", "include_rounds", "priority", "cache_salt", "model", "structured", "truncate_prompt_tokens", "truncate_right", "prediction", "workload", "stream_interval")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +148,7 @@ class GenerateRequest(_message.Message):
     TRUNCATE_RIGHT_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    STREAM_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     token_ids: TokenIds
@@ -166,7 +167,8 @@ class GenerateRequest(_message.Message):
     truncate_right: bool
     prediction: Prediction
     workload: str
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationParams, _Mapping]] = ..., detokenize: _Optional[bool] = ..., add_special_tokens: _Optional[bool] = ..., detailed_acceptance: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., priority: _Optional[int] = ..., cache_salt: _Optional[str] = ..., model: _Optional[str] = ..., structured: _Optional[_Union[StructuredOutput, _Mapping]] = ..., truncate_prompt_tokens: _Optional[int] = ..., truncate_right: _Optional[bool] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., workload: _Optional[str] = ...) -> None: ...
+    stream_interval: int
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[ChatMessages, _Mapping]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationParams, _Mapping]] = ..., detokenize: _Optional[bool] = ..., add_special_tokens: _Optional[bool] = ..., detailed_acceptance: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., priority: _Optional[int] = ..., cache_salt: _Optional[str] = ..., model: _Optional[str] = ..., structured: _Optional[_Union[StructuredOutput, _Mapping]] = ..., truncate_prompt_tokens: _Optional[int] = ..., truncate_right: _Optional[bool] = ..., prediction: _Optional[_Union[Prediction, _Mapping]] = ..., workload: _Optional[str] = ..., stream_interval: _Optional[int] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("started", "delta", "finished")
