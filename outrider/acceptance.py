@@ -73,25 +73,25 @@ class Acceptance:
         self.accepted_per_position = self.accepted_per_position or [0] * k
         self.proposed_per_position = self.proposed_per_position or [0] * k
 
-    def add(self, round_: Round) -> None:
-        """Count one round; a round without drafts is no step."""
+    def add(self, round_: Round, times: int = 1) -> None:
+        """Count one round, or so many alike; a round without drafts is no step."""
         if round_.drafted == 0:
             return
         if round_.drafted > self.num_spec_tokens:
             raise ValueError(
                 f"round drafted {round_.drafted} tokens; the ceiling is {self.num_spec_tokens}"
             )
-        self.num_spec_steps += 1
-        self.num_draft_tokens += round_.drafted
-        self.num_accepted_draft_tokens += round_.accepted
-        self.histogram[round_.accepted] += 1
+        self.num_spec_steps += times
+        self.num_draft_tokens += times * round_.drafted
+        self.num_accepted_draft_tokens += times * round_.accepted
+        self.histogram[round_.accepted] += times
         for position in range(round_.drafted):
-            self.proposed_per_position[position] += 1
+            self.proposed_per_position[position] += times
         for position in range(round_.accepted):
-            self.accepted_per_position[position] += 1
+            self.accepted_per_position[position] += times
         if self.keep_steps:
-            self.per_step_accepted.append(round_.accepted)
-            self.per_step_drafted.append(round_.drafted)
+            self.per_step_accepted.extend([round_.accepted] * times)
+            self.per_step_drafted.extend([round_.drafted] * times)
 
     def merge(self, other: Acceptance) -> None:
         """Add another's sums; both have the same ceiling."""

@@ -151,7 +151,7 @@ class RequestTrace:
         assert self._answer is not None
         assert self._backend is not None
         beginning = self._answer.beginning
-        reasons = sorted(sums.off_rounds)
+        off, by_proposer = sums.off_rounds, sums.by_proposer()
         self._span.set_attributes(
             {
                 telemetry.RESPONSE_MODEL: self._source.model,
@@ -162,16 +162,16 @@ class RequestTrace:
                 telemetry.FIRST_TOKEN_NS: beginning.first_token_ns,
                 telemetry.CEILING: account.acceptance.num_spec_tokens,
                 telemetry.ROUNDS: sums.num_rounds,
-                telemetry.LOOKAHEAD_HITS: sums.lookahead_hits,
+                telemetry.LOOKAHEAD_HITS: sum(p.lookahead_hits for p in by_proposer.values()),
                 telemetry.DRAFT_WAIT_NS: sums.draft_wait_ns,
                 telemetry.VERIFY_NS: sums.verify_ns,
-                telemetry.OFF_REASONS: reasons,
-                telemetry.OFF_ROUNDS: [sums.off_rounds[reason] for reason in reasons],
+                telemetry.OFF_REASONS: list(off),
+                telemetry.OFF_ROUNDS: list(off.values()),
                 **_acceptance(account.acceptance),
             }
         )
-        methods = _methods(self._backend) if sums.by_proposer else {}
-        for name, rounds in sorted(sums.by_proposer.items()):
+        methods = _methods(self._backend) if by_proposer else {}
+        for name, rounds in by_proposer.items():
             self._span.add_event(
                 telemetry.PROPOSER_EVENT,
                 {

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.acceptance import Round, total
+from outrider.acceptance import Acceptance, Round, total
 from verifier_service.accounting import Ledger
 from verifier_service.request_sums import RequestSums
 
@@ -48,13 +48,20 @@ def test_proposers_add_up_to_the_account_whatever_was_cut(events: list[tuple[Rou
         account.add(cut.emitted, cut)
     sums = account.traced
     assert sums is not None
-    assert total((p.acceptance for p in sums.by_proposer.values()), K) == account.acceptance
+    by_proposer = sums.by_proposer()
+    assert total((p.acceptance for p in by_proposer.values()), K) == account.acceptance
+    for name, part in by_proposer.items():
+        own = Acceptance(K)
+        for round_, keep in events:
+            if round_.proposer == name:
+                own.add(round_.cut(keep))
+        assert part.acceptance == own
     assert sums.num_rounds == len(events)
     assert sums.draft_wait_ns == 10 * len(events)
     assert sums.verify_ns == 100 * len(events)
-    assert sums.lookahead_hits == sum(round_.lookahead_hit for round_, _ in events)
-    assert sums.lookahead_hits == sum(p.lookahead_hits for p in sums.by_proposer.values())
-    assert sums.off_rounds.total() == sum(bool(round_.off_reason) for round_, _ in events)
+    hits = sum(p.lookahead_hits for p in by_proposer.values())
+    assert hits == sum(round_.lookahead_hit for round_, _ in events)
+    assert sum(sums.off_rounds.values()) == sum(bool(round_.off_reason) for round_, _ in events)
     assert set(sums.off_rounds) <= {"late", "prefill"}
     assert sums.rounds == []
 
