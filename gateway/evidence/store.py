@@ -36,6 +36,7 @@ MAX_WAITING_ROUNDS: Final = 400_000
 _PRUNE_S: Final = 60.0
 _PRUNE_RECORDS: Final = 5_000
 _STOP_S: Final = 10.0
+_INTERRUPT_S: Final = 0.05
 
 
 class StoreUnavailableError(Exception):
@@ -130,9 +131,12 @@ class EvidenceStore:
             logger.warning("evidence file %s is still busy; its last batch is lost", self.path)
 
     def _interrupt(self, job: _Job) -> None:
+        """Stop `job` if it runs: again and again, as one between two statements is not heard."""
         with self._changed:
-            if self._running is job and self._file is not None:
-                self._file.connection.interrupt()
+            if self._running is not job or self._file is None:
+                return
+            self._file.connection.interrupt()
+        asyncio.get_running_loop().call_later(_INTERRUPT_S, self._interrupt, job)
 
     def _run(self) -> None:
         while True:
