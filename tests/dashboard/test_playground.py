@@ -124,9 +124,9 @@ async def test_speculation_can_be_left_out(tab: Watched) -> None:
     await page.uncheck("#speculate")
     await ask(page)
     await expect(page.locator("#answer .token.drafted")).to_have_count(0)
-    assert await page.locator("#answer .round").count() == await page.locator(
-        "#answer .token"
-    ).count()
+    assert (
+        await page.locator("#answer .round").count() == await page.locator("#answer .token").count()
+    )
     await expect(page.locator("#compare")).to_be_disabled()
     await page.locator("#answer .round").first.focus()
     await expect(page.locator("#round")).to_contain_text("No drafts: ")

@@ -41,7 +41,9 @@ async def test_a_request_and_its_rounds(tab: Watched, running: Stack) -> None:
     assert len(emitted) == answer.usage.completion_tokens
     # Everybody is told, whatever they see.
     await expect(strip.locator("li").nth(1)).to_contain_text("drafted")
-    await expect(page.locator(".detail")).to_contain_text(f"of {figures['num_draft_tokens']} drafts")
+    await expect(page.locator(".detail")).to_contain_text(
+        f"of {figures['num_draft_tokens']} drafts"
+    )
     await tab.shoot("requests")
     await page.locator("[aria-expanded=true][data-request]").click()
     await expect(strip).to_have_count(0)

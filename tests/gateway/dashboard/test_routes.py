@@ -79,9 +79,7 @@ async def test_files_have_their_type_and_are_not_sent_twice(
 ) -> None:
     answer = await http.get(f"/dashboard/{name}")
     assert answer.headers["content-type"].startswith(kind)
-    again = await http.get(
-        f"/dashboard/{name}", headers={"If-None-Match": answer.headers["etag"]}
-    )
+    again = await http.get(f"/dashboard/{name}", headers={"If-None-Match": answer.headers["etag"]})
     assert again.status_code == 304
     assert again.content == b""
 
