@@ -70,7 +70,7 @@ class OtlpEndpoint:
 
     `credentials` are shown to it; without authorities among them, an `https` URL is checked against
     the system's, and all else is plain. `metadata` go with each call. `lost` counts failed sends by
-    status.
+    status, `lost_spans` the spans among them.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class OtlpEndpoint:
     ) -> None:
         self.endpoint = endpoint
         self.lost: Counter[str] = Counter()
+        self.lost_spans = 0
         self._metadata = tuple(metadata)
         self._rng = rng or random.Random()
         self._channel = _channel(endpoint, credentials)
@@ -104,6 +105,7 @@ class OtlpEndpoint:
                 return True
             if code not in _TRANSIENT or self._hurry.wait(delay * self._rng.uniform(0.8, 1.2)):
                 self.lost[code.name] += 1
+                self.lost_spans += _count(request)
                 return False
             delay = min(delay * 2, _LAST_DELAY_S)
 
@@ -118,6 +120,9 @@ class OtlpEndpoint:
         self._hurry.set()
 
     def close(self) -> None:
+        if self.lost_spans:
+            logger.warning("telemetry to %s: spans lost: %d", self.endpoint, self.lost_spans)
+            self.lost_spans = 0
         self._hurry.set()
         self._channel.close()
 
@@ -172,6 +177,12 @@ def _channel(endpoint: str, credentials: Credentials) -> grpc.Channel:
         system = grpc.ssl_channel_credentials()
         return grpc.secure_channel(target, system, [*_OPTIONS, ("grpc.enable_http_proxy", 0)])
     return open_channel(target, credentials, _OPTIONS)
+
+
+def _count(request: ExportTraceServiceRequest) -> int:
+    return sum(
+        len(scope.spans) for resource in request.resource_spans for scope in resource.scope_spans
+    )
 
 
 def _rejected_spans(answer: Any) -> int:

@@ -110,9 +110,11 @@ def test_what_is_refused_is_lost_at_once_and_logged_once(
         assert [endpoint.traces(spans("a")) for _ in range(3)] == [False] * 3
         assert collector.calls == 3
         endpoint.close()
+        endpoint.close()
     assert endpoint.lost == {"UNAUTHENTICATED": 3}
-    (record,) = caplog.records
-    assert "the test refuses" in record.getMessage()
+    refused, in_all = caplog.records
+    assert "the test refuses" in refused.getMessage()
+    assert "spans lost: 3" in in_all.getMessage()
 
 
 def test_partial_success_is_no_reason_to_send_again(
