@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from gateway.errors import ApiError
 from gateway.linger import LingeringResponse
 
-# How long the last bytes of a refused connection may take.
+# How long a refused client may take to read why; what it still sends is thrown away meanwhile.
 _FAREWELL_S: Final = 2.0
 
 
@@ -62,6 +62,7 @@ class BoundedProtocol(H11Protocol):
         self._limits = limits
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -77,8 +78,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            # Of a connection that was refused.
+        if self._refused:
             return
         super().data_received(data)
         waits = self.conn.their_state is h11.IDLE
@@ -129,7 +129,14 @@ class BoundedProtocol(H11Protocol):
                 "connection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)
-        self.transport.close()
+        self._refused = True
+        if self.cycle is not None:
+            # Whoever waits for the rest of a body, waits for nothing.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.transport.can_write_eof():
+            # Closing with bytes unread would reset the connection, and the answer with it.
+            self.transport.write_eof()
         self.loop.call_later(_FAREWELL_S, self.transport.abort)
 
     @property

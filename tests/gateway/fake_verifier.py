@@ -17,7 +17,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from speculation.v1 import types_pb2, verifier_pb2_grpc
 from speculation.v1 import verifier_pb2 as pb
 
+from outrider import listener
 from outrider.acceptance import Acceptance, Round
+from outrider.credentials import PLAIN, Credentials
 
 MODEL = "fake-model"
 K = 4
@@ -57,8 +59,9 @@ Script = Callable[[pb.GenerateRequest], Answer]
 class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     """Serves at `address` between `start` and `stop`; `script` decides each answer."""
 
-    def __init__(self, address: str, model: str = MODEL) -> None:
+    def __init__(self, address: str, model: str = MODEL, credentials: Credentials = PLAIN) -> None:
         self.address = address
+        self._credentials = credentials
         self.model = model
         self.script: Script = lambda request: Answer()
         self.requests: list[pb.GenerateRequest] = []
@@ -79,7 +82,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         )
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
         health_pb2_grpc.add_HealthServicer_to_server(_Health(self), server)
-        assert server.add_insecure_port(self.address) != 0
+        listener.bind(server, self.address, self._credentials)
         await server.start()
         self._server = server
 

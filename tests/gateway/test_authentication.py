@@ -28,7 +28,6 @@ BODY = {"prompt": "x"}
 WRONG = [
     "",
     "Bearer",
-    "Bearer ",
     "Bearer wrong",
     "Basic alpha-key",
     KEY,
