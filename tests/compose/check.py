@@ -1,0 +1,203 @@
+"""What must hold of the running containers, step by step; `make compose-test` brings them up.
+
+    python -m tests.compose.check URL
+
+Containers are killed, crashed, scaled and stopped while clients stream. Every step ends with the
+same answers, token by token: the verifiers run in float32, so that they depend on nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tests.compose import cluster
+from tests.compose.clients import (
+    MAX_TOKENS,
+    Answer,
+    client,
+    eventually,
+    request_body,
+    serving,
+    streams,
+    sums,
+    totals,
+)
+
+RESTART_S = 120.0
+
+
+class Check:
+    """The steps in their order; `reference` is what every later answer must be."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._begun = time.monotonic()
+        self._reference: list[list[int]] = []
+
+    async def run(self) -> None:
+        await self._images()
+        await self._answers_alone()
+        await self._scale_up()
+        await self._totals()
+        await self._proposer_killed()
+        await self._verifier_crashed()
+        await self._verifier_drained()
+        await self._gateway_drained()
+
+    async def _images(self) -> None:
+        for service in ("gateway", "proposer-ngram", "proposer-suffix"):
+            (container,) = cluster.containers(service)
+            found = cluster.python_in(
+                container, "import importlib.util as u; print(u.find_spec('torch'))"
+            )
+            _require(found == "None", f"{service} has torch: {found}")
+        for service in ("gateway", "proposer-ngram", "verifier"):
+            (container,) = cluster.containers(service)
+            user = cluster.python_in(container, "import os; print(os.getuid(), os.getgid())")
+            _require(user == "10001 10001", f"{service} runs as {user}")
+            written = cluster.python_in(
+                container,
+                "import errno\n"
+                "try: open('/usr/written', 'w')\n"
+                "except OSError as error: print(errno.errorcode[error.errno])",
+            )
+            _require(written in ("EROFS", "EACCES"), f"{service} can write its root: {written}")
+        self._say("no torch where none belongs; no root user, no writable root")
+
+    async def _answers_alone(self) -> None:
+        answers = await streams(self._url)
+        _require_whole(answers)
+        self._reference = [answer.token_ids for answer in answers]
+        _require(
+            all(len(ids) == MAX_TOKENS for ids in self._reference), "an answer is not complete"
+        )
+        self._say(f"{len(answers)} streamed chats through the published port")
+
+    async def _scale_up(self) -> None:
+        await asyncio.to_thread(lambda: cluster.scale(verifier=2, proposer_ngram=2))
+        await eventually("two verifiers serve", self._verifiers_are(2), 30)
+        proposers = cluster.containers("proposer-ngram")
+        attached = [cluster.open_streams(name) for name in proposers]
+        _require(attached == [1, 1], f"verifiers attached to {proposers}: {attached}")
+        self._say("two verifiers, two n-gram proposers, one for each")
+
+    async def _totals(self) -> None:
+        before = await totals(self._url)
+        answers = await streams(self._url)
+        self._require_same(answers)
+        after = await totals(self._url)
+        grown = {engine: after[engine] - before.get(engine, Counter()) for engine in after}
+        _require(
+            len(grown) == 2 and all(g["vllm:generation_tokens_total"] for g in grown.values()),
+            f"requests were not spread over both verifiers: {grown}",
+        )
+        told = sum(grown.values(), Counter())
+        _require(told == +sums(answers), f"metrics say {told}, the answers {sums(answers)}")
+        self._say("requests spread; metrics of both verifiers are the sum of the answers")
+
+    async def _proposer_killed(self) -> None:
+        killed, other = cluster.containers("proposer-ngram")
+        answers = await streams(self._url, lambda: cluster.kill(killed))
+        self._require_same(answers)
+        await eventually(
+            "the verifier whose proposer was killed moved to the other one",
+            lambda: cluster.open_streams(other) == 2,
+            30,
+        )
+        self._say("a proposer killed under 8 streams: the same tokens, its verifier moved")
+
+    async def _verifier_crashed(self) -> None:
+        crashed = cluster.containers("verifier")[0]
+        answers = await streams(self._url, lambda: cluster.crash(crashed))
+        whole = [answer for answer in answers if answer.whole]
+        cut = [answer for answer in answers if not answer.whole]
+        _require(bool(whole) and bool(cut), f"{len(whole)} of 8 streams ended well")
+        for answer in cut:
+            _require(answer.error.startswith("503: "), f"a cut stream ends with {answer.error!r}")
+        for number, answer in enumerate(answers):
+            expected = self._reference[number]
+            _require(
+                answer.token_ids == expected[: len(answer.token_ids)],
+                f"client {number}'s tokens are not what they were",
+            )
+        self._require_same(await streams(self._url))
+        await eventually("the crashed verifier serves again", self._verifiers_are(2), RESTART_S)
+        await asyncio.to_thread(lambda: cluster.scale(verifier=2, proposer_ngram=2))
+        self._require_same(await streams(self._url))
+        self._say(f"a verifier crashed under 8 streams: {len(cut)} got a 503, {len(whole)} ended")
+
+    async def _verifier_drained(self) -> None:
+        stopped = cluster.containers("verifier")[1]
+        process: list[subprocess.Popen[bytes]] = []
+        answers = await streams(self._url, lambda: process.append(cluster.stopping(stopped)))
+        self._require_same(answers)
+        await eventually("the stopped verifier ended", lambda: process[0].poll() == 0, 60)
+        await eventually("one verifier is left", self._verifiers_are(1), 30)
+        self._require_same(await streams(self._url))
+        self._say("a verifier stopped under 8 streams: all ended, then the other one took all")
+
+    async def _gateway_drained(self) -> None:
+        (gateway,) = cluster.containers("gateway")
+        process: list[subprocess.Popen[bytes]] = []
+        refused: list[int] = []
+
+        def stop_and_ask() -> None:
+            process.append(cluster.stopping(gateway))
+            asyncio.run(eventually("new requests are refused", ask, 30, 0.1))
+
+        def ask() -> bool:
+            refused.append(asyncio.run(self._status_of_one()))
+            return refused[-1] == 503
+
+        answers = await streams(self._url, stop_and_ask)
+        self._require_same(answers)
+        await eventually("the stopped gateway ended", lambda: process[0].poll() == 0, 60)
+        self._say("the gateway stopped under 8 streams: all ended, new ones got 503")
+
+    async def _status_of_one(self) -> int:
+        async with client(self._url) as http:
+            body = {**request_body(0), "stream": False, "max_tokens": 1}
+            return (await http.post("/v1/chat/completions", json=body)).status_code
+
+    def _verifiers_are(self, count: int) -> Callable[[], bool]:
+        return lambda: len(asyncio.run(serving(self._url))) == count
+
+    def _require_same(self, answers: Sequence[Answer]) -> None:
+        _require_whole(answers)
+        for number, answer in enumerate(answers):
+            _require(
+                answer.token_ids == self._reference[number],
+                f"client {number} got other tokens: {answer.token_ids}, not "
+                f"{self._reference[number]}",
+            )
+
+    def _say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self._begun:6.1f}s] {text}", flush=True)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+def _require_whole(answers: Sequence[Answer]) -> None:
+    for number, answer in enumerate(answers):
+        _require(answer.whole, f"client {number}: HTTP {answer.status}, {answer.error!r}")
+
+
+def main() -> None:
+    (url,) = sys.argv[1:]
+    try:
+        asyncio.run(Check(url).run())
+    except BaseException:
+        print(cluster.logs(), file=sys.stderr)
+        raise
+
+
+if __name__ == "__main__":
+    main()
