@@ -104,6 +104,7 @@ class Forwarder:
                 self._counts.forward_dropped("stopped")
         self._sending.cancel()
         await asyncio.gather(self._sending, return_exceptions=True)
+        self._sending = None
         await self._channel.close(None)
 
     async def _send_for_ever(self, channel: grpc.aio.Channel) -> None:
