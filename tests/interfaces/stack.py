@@ -31,6 +31,7 @@ from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
 from verifier_service.loop import Core
 from verifier_service.messages import ModelInfo, NoDrafts, SequenceView
+from verifier_service.proposer_pool import ProposerPool
 from verifier_service.proposer_state import LinkState, ProposerState
 from verifier_service.scheduler import Scheduler
 from verifier_service.server import start as start_verifier
@@ -98,13 +99,14 @@ async def stack(
     *,
     k: int = K,
     attached: Sequence[str] = (),
+    pool: ProposerPool | None = None,
     gateway_options: dict[str, Any] | None = None,
     **changes: Any,
 ) -> AsyncIterator[Stack]:
     """A stack that speculates with K = 4, or without proposers where `k` is 0.
 
-    `attached` are the proposers that the verifier says it has. `changes` are of its settings,
-    `gateway_options` of the gateway's.
+    `attached` are the proposers that the verifier says it has; `pool` has real ones, instead of
+    guesses in process. `changes` are of its settings, `gateway_options` of the gateway's.
     """
     text = Text(byte_level_tokenizer())
     toy = Writer.of(KNOWN, len(byte_level_tokenizer()))
@@ -128,11 +130,13 @@ async def stack(
         engine,
         scheduler,
         controller,
-        ToySource(_mostly_right(toy)) if k else NoDrafts(),
+        pool or (ToySource(_mostly_right(toy)) if k else NoDrafts()),
         max_waiting=64,
         speculative=k > 0,
     )
-    server = await start_verifier(settings, core=core, text=text, proposers=Attached(attached))
+    server = await start_verifier(
+        settings, core=core, text=text, proposers=pool or Attached(attached)
+    )
     gateway = await start_gateway(
         GatewaySettings(
             port=0,

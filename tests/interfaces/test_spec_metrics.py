@@ -176,7 +176,7 @@ async def leave(
 
 
 def closed(account: Account) -> bool:
-    return account._closed
+    return bool(account.outcome)
 
 
 KINDS = (
