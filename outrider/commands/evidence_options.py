@@ -31,7 +31,7 @@ OtlpForward = Annotated[
     typer.Option(
         "--otlp-forward",
         metavar="ADDRESS",
-        help="Send what is received on to this OTLP/gRPC collector.  [default: nowhere]",
+        help="Send what is received on to this collector too; empty: nowhere.  [default: nowhere]",
     ),
 ]
 EvidenceDb = Annotated[
@@ -59,7 +59,7 @@ def evidence_settings_of(
 
     return EvidenceSettings(
         listen="" if listen is None else parse_address(listen, "--otlp-listen"),
-        forward="" if forward is None else parse_address(forward, "--otlp-forward"),
+        forward=parse_address(forward, "--otlp-forward") if forward else "",
         database=database,
         max_mb=max_mb,
         max_age_s=parse_duration(max_age, "--evidence-max-age", LEAST_AGE, MOST_AGE),
