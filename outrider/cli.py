@@ -18,6 +18,7 @@ from outrider.commands import (
     models,
     proposer,
     serve,
+    traces,
     verifier,
     version,
 )
@@ -41,6 +42,7 @@ app.command("version")(version.version)
 app.add_typer(bench.app, name="bench")
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
+app.add_typer(traces.app, name="traces")
 
 
 def main() -> None:
