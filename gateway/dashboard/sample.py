@@ -20,8 +20,8 @@ def sample(before: pb.GetInfoResponse, now: pb.GetInfoResponse, seconds: float) 
     """What was added to the totals in `seconds` between `before` and `now`.
 
     A verifier that was started again counts from zero. Arrays are by accepted count (`histogram`)
-    and by draft position; they are absent where no drafts were verified. `times` has, for each kind
-    of step, how many there were and their seconds.
+    and by draft position; they end with their last count above 0, and are absent where no drafts
+    were verified. `times` has, for each kind of step, how many there were and their seconds.
     """
     if before.instance_id != now.instance_id:
         before = pb.GetInfoResponse()
@@ -61,7 +61,10 @@ def _grown(before: int, now: int) -> int:
 
 
 def _each(before: Sequence[int], now: Sequence[int]) -> list[int]:
-    return [_grown(a, b) for a, b in zip_longest(before, now, fillvalue=0)]
+    grown = [_grown(a, b) for a, b in zip_longest(before, now, fillvalue=0)]
+    while grown and not grown[-1]:
+        grown.pop()
+    return grown
 
 
 def _added(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

@@ -39,11 +39,11 @@ export class Chart {
   }
 }
 
-/** A round number above `value`: 1, 2 or 5 times a power of ten. */
+/** A round number above `value`. */
 export function roundUp(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((step) => step * power).find((bound) => bound >= value * 0.999);
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((bound) => bound >= value * 0.999);
 }
 
 /** Horizontal lines with their labels, at `values`. */

@@ -64,9 +64,10 @@ export class Panels {
 
   bars(sums) {
     const proposed = sums.proposed_per_position;
+    const accepted = (i) => sums.accepted_per_position[i] ?? 0;
     this.positions.update(proposed.map((drafts, i) => ({
-      label: `${i + 1}`, value: rate(drafts, sums.accepted_per_position[i]),
-      note: `${count(sums.accepted_per_position[i])} of ${count(drafts)} drafts`,
+      label: `${i + 1}`, value: rate(drafts, accepted(i)),
+      note: `${count(accepted(i))} of ${count(drafts)} drafts`,
     })), [{ label: "all positions", value: percent(sums.rate) }],
     [{ title: "position" }, { title: "accepted", number: true }, { title: "drafts" }]);
     this.histogram.update(sums.histogram.map((steps, accepted) => ({

@@ -126,7 +126,7 @@ export class Playground {
   report() {
     const [run, plain] = this.runs;
     const { transcript } = run;
-    const ended = { stop: "It ended by itself.", length: "It was cut at its most tokens." }[transcript.finishReason] ?? "";
+    const ended = { stop: "It ended by itself.", length: "It reached the most tokens that were asked for." }[transcript.finishReason] ?? "";
     let told = `${count(tokens(run))} tokens in ${milliseconds(run.total)}, seed ${run.seed}. ${ended}`;
     if (plain) {
       const same = transcript.text === plain.transcript.text;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import zip_longest
 from typing import Any
 
 from gateway.dashboard.sample import sample
@@ -16,9 +17,9 @@ def test_it_is_what_was_added() -> None:
     assert told["dt"] == 2.0
     assert told["generation_tokens"] == 12
     assert (told["steps"], told["drafted"], told["accepted"]) == (3, 6, 2)
-    assert told["histogram"] == [2, 0, 1, 0]
+    assert told["histogram"] == [2, 0, 1]
     assert told["proposed_per_position"] == [3, 2, 1]
-    assert told["accepted_per_position"] == [1, 1, 0]
+    assert told["accepted_per_position"] == [1, 1]
     assert told["proposers"] == {"ngram": [3, 6, 2]}
     assert told["times"]["draft_wait"] == [3, 0.006]
     assert told["times"]["verify"] == [0, 0.0]
@@ -77,6 +78,6 @@ def test_samples_add_up_to_the_totals() -> None:
     assert total("accepted") == before.acceptance.num_accepted_draft_tokens
     assert total("generation_tokens") == before.generation_tokens_total
     histograms = [one["histogram"] for one in told if one["steps"]]
-    assert [sum(h) for h in zip(*histograms, strict=True)] == list(
+    assert [sum(h) for h in zip_longest(*histograms, fillvalue=0)] == list(
         before.acceptance.acceptance_histogram
     )
