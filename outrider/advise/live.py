@@ -19,6 +19,7 @@ from speculation.v1 import proposer_pb2
 from outrider.advise.methods import Replayed
 from outrider.advise.replay import Cursor, Tally
 from outrider.advise.spool import Spool, TrafficRequest
+from outrider.credentials import PLAIN, Credentials, open_channel
 from outrider.errors import InputError, OperationError
 from outrider.transport import Transport
 from verifier_service.messages import Sampling, SequenceView
@@ -44,12 +45,12 @@ class _Lane:
     told: int = 0
 
 
-def ask_capabilities(address: str) -> proposer_pb2.Capabilities:
+def ask_capabilities(address: str, credentials: Credentials = PLAIN) -> proposer_pb2.Capabilities:
     """What the proposer at `address` says of itself. Raises OperationError."""
     import grpc
     from speculation.v1 import proposer_pb2_grpc
 
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with open_channel(address, credentials) as channel:
         stub = proposer_pb2_grpc.ProposerServiceStub(channel)  # type: ignore[no-untyped-call]
         try:
             answer = stub.GetCapabilities(

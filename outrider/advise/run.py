@@ -21,8 +21,10 @@ from outrider.advise.served import VerifierFacts, ask_verifier, is_http, speaks_
 from outrider.advise.spool import Spool
 from outrider.advise.tokenizing import Tokenizing
 from outrider.advise.traffic import Recorded, parse_line, read_lines
+from outrider.credentials import PLAIN, Credentials
 from outrider.errors import InputError
 from verifier_service.proposer_handshake import HelloParameters
+from verifier_service.proposer_link import GrpcTransport
 
 # Told (stage, done, of how many); the last is 0 where nobody knows.
 Progress = Callable[[str, int, int], None]
@@ -54,6 +56,7 @@ class Options:
     concurrency: int = 4
     served_model: str | None = None
     api_key: str | None = None
+    credentials: Credentials = PLAIN
 
 
 @dataclass(slots=True)
@@ -113,9 +116,11 @@ def _facts(options: Options) -> VerifierFacts | None:
         return None
     for_live = options.live and (not options.proposers or options.model is None)
     for_cost = options.step_cost is None and (
-        not is_http(options.url) or speaks_outrider(options.url)
+        not is_http(options.url) or speaks_outrider(options.url, options.api_key)
     )
-    return ask_verifier(options.url) if for_live or for_cost else None
+    if not for_live and not for_cost:
+        return None
+    return ask_verifier(options.url, options.api_key, options.credentials)
 
 
 def _cost(options: Options, facts: VerifierFacts | None) -> StepCost:
@@ -204,7 +209,13 @@ def _replay_live(
 
     result = []
     for address in addresses:
-        live = LiveProposer(address, ask_capabilities(address), hello, options.ks)
+        live = LiveProposer(
+            address,
+            ask_capabilities(address, options.credentials),
+            hello,
+            options.ks,
+            transport=GrpcTransport(options.credentials),
+        )
         with live.connected():
             result.append(live.replay_all(traffic, report))
     return result

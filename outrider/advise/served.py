@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outrider.addresses import parse_address
+from outrider.credentials import PLAIN, Credentials, open_channel
 from outrider.errors import InputError, OperationError
 
 _TIMEOUT_S = 10.0
@@ -40,21 +41,27 @@ def base_url(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1")
 
 
-def speaks_outrider(url: str) -> bool:
+def speaks_outrider(url: str, api_key: str | None = None) -> bool:
     """Whether the HTTP server tells which verifiers are behind it. Raises OperationError."""
-    return _verifiers(base_url(url)) is not None
+    return _verifiers(base_url(url), api_key) is not None
 
 
-def ask_verifier(url: str) -> VerifierFacts:
+def ask_verifier(
+    url: str, api_key: str | None = None, credentials: Credentials = PLAIN
+) -> VerifierFacts:
     """Ask the verifier at a gRPC address, or the first that serves behind a gateway's URL.
 
-    Raises InputError for a malformed address, OperationError where nobody answers.
+    `api_key` is shown to the gateway, `credentials` to the verifier. Raises InputError for a
+    malformed address, OperationError where nobody answers.
     """
-    address = _behind_gateway(base_url(url)) if is_http(url) else parse_address(url, "--url")
     import grpc
     from speculation.v1 import verifier_pb2, verifier_pb2_grpc
 
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    if is_http(url):
+        address = _behind_gateway(base_url(url), api_key)
+    else:
+        address = parse_address(url, "--url")
+    with open_channel(address, credentials) as channel:
         stub = verifier_pb2_grpc.VerifierServiceStub(channel)  # type: ignore[no-untyped-call]
         try:
             info = stub.GetInfo(verifier_pb2.GetInfoRequest(), timeout=_TIMEOUT_S)
@@ -76,8 +83,8 @@ def ask_verifier(url: str) -> VerifierFacts:
     )
 
 
-def _behind_gateway(base: str) -> str:
-    verifiers = _verifiers(base)
+def _behind_gateway(base: str, api_key: str | None) -> str:
+    verifiers = _verifiers(base, api_key)
     if verifiers is None:
         raise InputError(
             f"--url: {base} is no gateway of Outrider's, so it tells no proposers; give --proposer"
@@ -87,12 +94,13 @@ def _behind_gateway(base: str) -> str:
     return verifiers[0]
 
 
-def _verifiers(base: str) -> list[str] | None:
+def _verifiers(base: str, api_key: str | None) -> list[str] | None:
     """Addresses of those that serve behind a gateway; None where the server is none."""
     import httpx
 
     try:
-        answer = httpx.get(f"{base}/health", timeout=_TIMEOUT_S)
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        answer = httpx.get(f"{base}/health", timeout=_TIMEOUT_S, headers=headers)
     except httpx.HTTPError as error:
         raise OperationError(f"--url: {base} does not answer: {error}") from error
     if answer.status_code >= 500:

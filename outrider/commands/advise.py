@@ -13,6 +13,7 @@ import typer
 from outrider.addresses import parse_address
 from outrider.commands.models import open_store, print_line, pull_with_progress
 from outrider.commands.options import CacheDir
+from outrider.commands.security_options import TlsCa, TlsCert, TlsKey, credentials_of
 from outrider.config import MAX_SPECULATIVE_TOKENS, nearest
 from outrider.errors import InputError
 
@@ -90,6 +91,9 @@ def advise(
     skip_bad_lines: Annotated[
         bool, typer.Option("--skip-bad-lines", help="Count lines that cannot be used; go on.")
     ] = False,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     cache_dir: CacheDir = None,
 ) -> None:
@@ -140,6 +144,7 @@ def advise(
                 concurrency=concurrency,
                 served_model=served_model,
                 api_key=api_key,
+                credentials=credentials_of(tls_cert, tls_key, tls_ca),
             ),
             progress,
         )
