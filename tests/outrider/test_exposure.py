@@ -1,0 +1,47 @@
+"""Which HTTP ports may be opened to others without a word, and what the log says of the rest."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from outrider.errors import InputError
+from outrider.exposure import http_exposure
+from outrider.https import Https
+
+TLS = Https(Path("c"), Path("k"))
+MUTUAL = Https(Path("c"), Path("k"), Path("a"), ssl.CERT_REQUIRED)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
+def test_loopback_is_nobody_elses(host: str) -> None:
+    assert http_exposure(host, keys=False, https=None, insecure=False) == ""
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "gateway", ""])
+def test_an_open_port_needs_a_word(host: str) -> None:
+    with pytest.raises(InputError) as caught:
+        http_exposure(host, keys=False, https=None, insecure=False)
+    text = str(caught.value)
+    assert text.startswith(f"--host: {host} can be reached by other machines")
+    assert "--api-key" in text and "--ssl-certfile" in text and "--insecure" in text
+    assert "prompts and answers can be read" in http_exposure(
+        host, keys=False, https=None, insecure=True
+    )
+
+
+def test_keys_in_plain_text_are_warned_of() -> None:
+    warning = http_exposure("0.0.0.0", keys=True, https=None, insecure=False)
+    assert "prompts, answers and API keys can be read" in warning
+
+
+def test_tls_without_keys_is_warned_of() -> None:
+    warning = http_exposure("0.0.0.0", keys=False, https=TLS, insecure=False)
+    assert "asks for no API key" in warning
+
+
+@pytest.mark.parametrize(("keys", "https"), [(True, TLS), (False, MUTUAL), (True, MUTUAL)])
+def test_what_is_protected_needs_no_warning(keys: bool, https: Https) -> None:
+    assert http_exposure("0.0.0.0", keys=keys, https=https, insecure=False) == ""
