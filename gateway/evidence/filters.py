@@ -99,7 +99,7 @@ def parse_time(value: str, now_s: float, name: str) -> int:
     ago = duration_s(value)
     if ago is not None:
         seconds = now_s - ago
-    elif re.fullmatch(r"\d{1,12}(\.\d{1,9})?", value):
+    elif re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
         whole, _, fraction = value.partition(".")
         # Not as a float, which has no room for nanoseconds.
         if int(whole) > _LATEST_S:
