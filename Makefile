@@ -19,7 +19,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 TORCH := $(shell sed -n 's/^    "\(torch==[^"]*\)",/\1/p' pyproject.toml)
 PROTOS := $(wildcard protos/speculation/v1/*.proto)
 
-.PHONY: serve install dev test lint format exactness bench protos docs clean
+.PHONY: serve install dev test lint format exactness bench soak compose-test requirements protos docs clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/.installed
@@ -56,6 +56,14 @@ bench: $(VENV)/.installed-dev
 soak: $(VENV)/.installed-dev
 	$(BIN)/outrider models pull smollm2-135m
 	$(BIN)/python -m benchmarks.soak $(SOAK)
+
+# The containers, for real: needs a Docker engine, or makes one. Some minutes.
+compose-test: $(VENV)/.installed-dev
+	bash tests/compose/run.sh $(BIN)/python
+
+# What the container images install.
+requirements: $(VENV)/.installed-dev
+	$(BIN)/python deploy/requirements.py
 
 protos: $(VENV)/.installed-dev
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=protos --pyi_out=protos \

@@ -21,6 +21,7 @@ from tests.compose.clients import (
     Answer,
     client,
     eventually,
+    evidence,
     request_body,
     serving,
     streams,
@@ -50,6 +51,7 @@ class Check:
         await self._gateway_drained()
 
     async def _images(self) -> None:
+        cluster.compose("--profile", "gpu", "--profile", "observability", "config", "--quiet")
         for service in ("gateway", "proposer-ngram", "proposer-suffix"):
             (container,) = cluster.containers(service)
             found = cluster.python_in(
@@ -67,7 +69,7 @@ class Check:
                 "except OSError as error: print(errno.errorcode[error.errno])",
             )
             _require(written in ("EROFS", "EACCES"), f"{service} can write its root: {written}")
-        self._say("no torch where none belongs; no root user, no writable root")
+        self._say("profiles are valid; no torch where none belongs; no root user, no writable root")
 
     async def _answers_alone(self) -> None:
         answers = await streams(self._url)
@@ -98,7 +100,14 @@ class Check:
         )
         told = sum(grown.values(), Counter())
         _require(told == +sums(answers), f"metrics say {told}, the answers {sums(answers)}")
-        self._say("requests spread; metrics of both verifiers are the sum of the answers")
+        everything = sum(after.values(), Counter())
+        del everything["vllm:prompt_tokens_total"]
+        await eventually(
+            "the gateway's evidence has the same totals",
+            lambda: asyncio.run(evidence(self._url)) == everything,
+            30,
+        )
+        self._say("requests spread; metrics of both verifiers and evidence are the sum")
 
     async def _proposer_killed(self) -> None:
         killed, other = cluster.containers("proposer-ngram")

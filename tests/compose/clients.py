@@ -135,6 +135,14 @@ async def totals(url: str) -> dict[str, Counter[str]]:
     return found
 
 
+async def evidence(url: str) -> Counter[str]:
+    """`TOTALS` but for prompts, of all that verifiers told over OTLP."""
+    async with client(url) as http:
+        answer = (await http.get("/v1/acceptance")).raise_for_status().json()
+    counted = answer["totals"]
+    return Counter({name: counted[key] for name, key in TOTALS.items() if key in counted})
+
+
 async def serving(url: str) -> list[str]:
     """The verifiers' addresses that serve; empty where the gateway says that none does."""
     async with client(url) as http:
