@@ -153,12 +153,12 @@ def test_certificates_reach_whom_they_concern(authority: Authority) -> None:
 
 def test_serves_file_has_them_too(tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
-    file.write_text("api-key: one\ninsecure: true\n")
+    file.write_text("api-key: hush-1\ninsecure: true\n")
     options = merge_options({}, file)
-    assert options.api_key == ["one"] and options.insecure
+    assert options.api_key == ["hush-1"] and options.insecure
     assert options.check_security("0.0.0.0") is True
     file.write_text("api-key: {secret: 1}\n")
     with pytest.raises(InputError) as caught:
         merge_options({}, file)
     assert "api_key" in str(caught.value) and "secret" not in str(caught.value)
-    assert "one" not in repr(options)
+    assert "hush-1" not in repr(options)
