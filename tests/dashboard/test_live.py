@@ -90,6 +90,26 @@ async def test_a_lost_feed_is_said_and_found_again(tab: Watched) -> None:
     await expect(state).to_have_text("live")
 
 
+async def test_silence_is_a_loss_too(tab: Watched) -> None:
+    page = await tab.open()
+    await page.clock.install()
+    hanging = []
+
+    async def say_nothing(route: Route) -> None:
+        hanging.append(route)
+
+    await page.route("**/v1/live", say_nothing)
+    await page.goto(f"{tab.url}/dashboard")
+    state = page.locator("#connection")
+    await expect(state).to_have_text("connecting…")
+    await page.clock.fast_forward(16_000)
+    await expect(state).to_contain_text("nothing came for 15 seconds")
+    await page.unroute("**/v1/live")
+    await page.clock.fast_forward(1_000)
+    await expect(state).to_have_text("live")
+    assert hanging
+
+
 def verifier(address: str, **changes: Any) -> dict[str, Any]:
     sums = {
         "num_spec_steps": 4,

@@ -4,6 +4,8 @@ import { events } from "./api.js";
 
 const KEPT_SECONDS = 900;
 const LONGEST_PAUSE_MS = 10_000;
+// A connection may be dead without an end: silence is one, too.
+const LONGEST_SILENCE_MS = 15_000;
 
 /** Tells of "snapshot" and "state"; `state` is {name, text}. */
 export class Live extends EventTarget {
@@ -14,6 +16,8 @@ export class Live extends EventTarget {
     this.state = { name: "connecting", text: "connecting…" };
     this.abort = new AbortController();
     this.wake = () => undefined;
+    this.ended = null;
+    this.silence = null;
   }
 
   /** Listens for ever; after a loss it tries again, later each time. */
@@ -22,18 +26,22 @@ export class Live extends EventTarget {
       let problem = "the gateway ended the feed";
       try {
         this.abort = new AbortController();
+        this.ended = null;
+        this.heard();
         for await (const snapshot of events("v1/live", { signal: this.abort.signal })) {
           this.take(snapshot);
           pause = 500;
         }
       } catch (error) {
-        problem = error.message;
+        problem = this.ended ?? error.message;
         if (error.status === 401 || error.status === 403) {
           this.say("refused", `not allowed: ${problem}`);
           await this.rest(LONGEST_PAUSE_MS);
           continue;
         }
       }
+      clearTimeout(this.silence);
+      if (!problem) continue;
       this.say("lost", `not live: ${problem}; trying again`);
       await this.rest(pause);
     }
@@ -42,11 +50,23 @@ export class Live extends EventTarget {
   /** Connect anew now, as with another key. */
   again() {
     this.say("connecting", "connecting…");
-    this.abort.abort();
+    this.end("");
     this.wake();
   }
 
+  /** Leaves the connection; an empty reason is none to wait for. */
+  end(reason) {
+    this.ended = reason;
+    this.abort.abort();
+  }
+
+  heard() {
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => this.end("nothing came for 15 seconds"), LONGEST_SILENCE_MS);
+  }
+
   take(snapshot) {
+    this.heard();
     if (snapshot.history) {
       const first = snapshot.history[0]?.t ?? snapshot.time;
       this.samples = this.samples.filter((sample) => sample.t < first).concat(snapshot.history);
