@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from outrider.addresses import parse_address
 from outrider.config import SpeculativeConfig, shorten
 from outrider.config_files import labels, read_options
 from outrider.durations import parse_duration
@@ -35,15 +34,6 @@ def _endpoint(value: str) -> str:
     except InputError as error:
         raise PydanticCustomError(
             "endpoint", "{reason}", {"reason": str(error).removeprefix("it: ")}
-        ) from error
-
-
-def _address(value: str) -> str:
-    try:
-        return parse_address(value, "it")
-    except InputError as error:
-        raise PydanticCustomError(
-            "address", "{reason}", {"reason": str(error).removeprefix("it: ")}
         ) from error
 
 
@@ -96,7 +86,7 @@ class ServeOptions(SecurityOptions):
     trace_level: Literal["none", "summary", "detailed"] = "summary"
     trace_sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     trace_content: bool = False
-    otlp_forward: Annotated[str, AfterValidator(_address)] | None = None
+    otlp_forward: Annotated[str, AfterValidator(_endpoint)] | None = None
     evidence_db: Annotated[str, Field(min_length=1)] | None = None
     evidence_max_mb: Annotated[int, Field(ge=4)] = 512
     evidence_max_age: Annotated[str, AfterValidator(_age)] = "30d"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar
@@ -40,6 +41,8 @@ _T = TypeVar("_T")
 
 ANSWER_S: Final = 30.0
 EXPORT_S: Final = 300.0
+# Verifiers send spans about a second after their requests; a gateway that stops waits for these.
+LINGER_S: Final = 1.5
 
 
 class Evidence:
@@ -76,6 +79,7 @@ class Evidence:
         self._reported: ReportedMetrics | None = None
         self._receiver: Receiver | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._last_request_at = -LINGER_S
 
     @property
     def problem(self) -> str:
@@ -102,8 +106,12 @@ class Evidence:
             logger.info("OTLP is received at %s", self.address)
 
     async def stop(self) -> None:
-        """Stop listening, write what waits, give the forwarder a second."""
+        """Stop listening, write what waits, give the forwarder a second.
+
+        The verifiers' spans of requests that have just ended are waited for: at most LINGER_S.
+        """
         if self._receiver is not None:
+            await asyncio.sleep(max(0.0, self._last_request_at + LINGER_S - time.monotonic()))
             await self._receiver.stop()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -120,6 +128,7 @@ class Evidence:
         intake = self._taking()
 
         def traces(request: object) -> None:
+            self._last_request_at = time.monotonic()
             self._take_own(TRACES_METHOD, request, intake.traces)
 
         def metrics(request: object) -> None:

@@ -49,7 +49,11 @@ _TRANSIENT: Final = frozenset(
 
 
 class Forwarder:
-    """A bounded queue to the collector at `address`; to be used on one event loop."""
+    """A bounded queue to the collector at `address` (as TraceSettings has an endpoint).
+
+    To be used on one event loop. `credentials` are shown to it; without authorities among them, an
+    `https` URL is checked against the system's.
+    """
 
     def __init__(
         self,
@@ -77,7 +81,7 @@ class Forwarder:
         self._sending: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._channel = open_aio_channel(self.address, self._credentials, _OPTIONS)
+        self._channel = _channel(self.address, self._credentials)
         self._sending = asyncio.create_task(self._send_for_ever(self._channel))
 
     def put(self, method: str, message: bytes) -> None:
@@ -154,3 +158,13 @@ class Forwarder:
             self.address,
             detail,
         )
+
+
+def _channel(address: str, credentials: Credentials) -> grpc.aio.Channel:
+    if address.startswith("http://"):
+        return open_aio_channel(address.removeprefix("http://"), PLAIN, _OPTIONS)
+    target = address.removeprefix("https://")
+    if target != address and credentials.authorities is None:
+        system = grpc.ssl_channel_credentials()
+        return grpc.aio.secure_channel(target, system, [*_OPTIONS, ("grpc.enable_http_proxy", 0)])
+    return open_aio_channel(target, credentials, _OPTIONS)

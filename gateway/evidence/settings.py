@@ -19,7 +19,7 @@ DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSettings:
-    """`listen` and `forward` are gRPC addresses, empty for none.
+    """`listen` is a gRPC address and `forward` an endpoint as in TraceSettings; empty for none.
 
     `database` is a file's path, `memory` for nothing beyond this process, or `none` to keep
     nothing. A file has about `max_mb` megabytes at most and forgets requests after `max_age_s`.

@@ -31,7 +31,8 @@ OtlpForward = Annotated[
     typer.Option(
         "--otlp-forward",
         metavar="ADDRESS",
-        help="Send what is received on to this collector too; empty: nowhere.  [default: nowhere]",
+        help="Send what is received on to this collector too: HOST:PORT, unix:PATH or a URL; "
+        "empty: nowhere.  [default: nowhere]",
     ),
 ]
 EvidenceDb = Annotated[
@@ -56,10 +57,12 @@ def evidence_settings_of(
 ) -> EvidenceSettings:
     """The checked settings. Raises InputError naming the option, its value and what is allowed."""
     from gateway.evidence.settings import EvidenceSettings
+    from outrider.trace_settings import parse_endpoint
 
     return EvidenceSettings(
-        listen="" if listen is None else parse_address(listen, "--otlp-listen"),
-        forward=parse_address(forward, "--otlp-forward") if forward else "",
+        listen=parse_address(listen, "--otlp-listen") if listen else "",
+        # Empty as left out: compose files write options whose values may be unset.
+        forward=parse_endpoint(forward, "--otlp-forward") if forward else "",
         database=database,
         max_mb=max_mb,
         max_age_s=parse_duration(max_age, "--evidence-max-age", LEAST_AGE, MOST_AGE),
