@@ -19,7 +19,7 @@ from gateway.evidence.sums import Tally
 _SECOND_NS: Final = 10**9
 # Time's finest grain, and how many cells of all grains are kept.
 GRAIN_NS: Final = 10 * _SECOND_NS
-MAX_CELLS: Final = 50_000
+MAX_CELLS: Final = 20_000
 # Combinations of labels since the start; what is beyond is summed under `other` everywhere.
 MAX_KEYS: Final = 5_000
 

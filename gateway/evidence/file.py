@@ -62,15 +62,12 @@ class EvidenceFile:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._remove_leftovers()
-            is_new = not path.exists()
             self.connection = self._connect()
-            if is_new:
-                # It may hold texts, where the verifier traces content.
-                path.chmod(0o600)
         except (OSError, duckdb.Error) as error:
             raise FileUnusableError(why_unusable(path, error)) from error
         try:
             self._prepare()
+            self._protect()
         except (OSError, duckdb.Error) as error:
             self.close()
             raise FileUnusableError(why_unusable(path, error)) from error
@@ -88,6 +85,7 @@ class EvidenceFile:
             new = [by_key[row] for row in stored]
             insert(self.connection, SHARES, share_rows(new))
             insert(self.connection, ROUNDS, round_rows(new))
+        self._protect()
         return len(new)
 
     def prune(self, now_s: float) -> int:
@@ -112,8 +110,12 @@ class EvidenceFile:
     @property
     def size(self) -> int:
         """Bytes of the file and of its log."""
-        log = self.path.with_name(self.path.name + ".wal")
-        return sum(p.stat().st_size for p in (self.path, log) if p.exists())
+        return sum(p.stat().st_size for p in self._files if p.exists())
+
+    @property
+    def _files(self) -> tuple[Path, Path]:
+        """The file and its log."""
+        return self.path, self.path.with_name(self.path.name + ".wal")
 
     def close(self) -> None:
         """Give the file free. What was written is in it, whether this fails or not."""
@@ -179,9 +181,15 @@ class EvidenceFile:
         # Closing writes the log into the file; a log of the old file must not meet the new one.
         self.connection.execute("CHECKPOINT")
         self.connection.close()
-        self._leftover.chmod(0o600)
         os.replace(self._leftover, self.path)
         self.connection = self._connect()
+        self._protect()
+
+    def _protect(self) -> None:
+        """Texts may be in it, where the verifier traces content: only its owner may read them."""
+        for file in self._files:
+            if file.exists() and file.stat().st_mode & 0o077:
+                file.chmod(0o600)
 
     def _remove_leftovers(self) -> None:
         for suffix in ("", ".wal"):

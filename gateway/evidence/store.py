@@ -218,18 +218,25 @@ class EvidenceStore:
                 return
             try:
                 new = self._file.write(batch)
-            except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError) as error:
-                # Not the file's fault: it would fail for ever.
-                logger.error("evidence of %d requests cannot be stored: %s", len(batch), error)
+            except (duckdb.OperationalError, duckdb.InternalError, OSError):
+                self._put_back(batch)
+                raise
+            except Exception as error:
+                if type(error) is duckdb.Error:
+                    # What DuckDB calls by no other name: a damaged file.
+                    self._put_back(batch)
+                    raise
+                # Not the file's fault: this batch would fail for ever.
+                logger.exception("evidence of %d requests cannot be stored", len(batch))
                 self._on_dropped("unstorable", len(batch))
                 continue
-            except Exception:
-                with self._changed:
-                    self._waiting.extendleft(reversed(batch))
-                    self._waiting_rounds += sum(len(record.rounds) for record in batch)
-                raise
             self._written += new
             self._on_stored(new)
+
+    def _put_back(self, batch: list[RequestRecord]) -> None:
+        with self._changed:
+            self._waiting.extendleft(reversed(batch))
+            self._waiting_rounds += sum(len(record.rounds) for record in batch)
 
     def _prune(self) -> None:
         assert self._file is not None

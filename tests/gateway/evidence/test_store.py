@@ -145,8 +145,11 @@ async def test_a_question_that_nobody_waits_for_is_stopped(scene: Scene) -> None
 
 
 async def test_only_its_owner_may_read_the_file(scene: Scene) -> None:
-    await count(scene.open())
-    assert scene.path.stat().st_mode & 0o777 == 0o600
+    opened = scene.open()
+    opened.put(record({}))
+    await count(opened)
+    for file in scene.path.parent.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600
     assert scene.path.parent.stat().st_mode & 0o777 == 0o700
 
 
