@@ -1,4 +1,4 @@
-"""One stack and one Chromium for all tests of the page; a fresh tab for each test.
+"""One stack and one Chromium for all tests of the page; a tab of its own for each test.
 
 Every tab is watched: a script error, a message on the console or a request to another host fails
 the test that caused it.
@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright
 
 from gateway.evidence.settings import EvidenceSettings
 from outrider.telemetry import TraceLevel
@@ -26,6 +25,7 @@ from tests.interfaces.stack import Stack, stack
 ARTEFACTS = Path(__file__).parents[2] / "test-artefacts" / "dashboard"
 # On a busy machine a browser may take its time; nothing passes or fails by being quick.
 PATIENCE_MS = 30_000
+DESKTOP: ViewportSize = {"width": 1280, "height": 900}
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 
@@ -98,11 +98,9 @@ async def new_tab(running: Stack, browser: Browser) -> AsyncIterator[NewTab]:
     tabs: list[Watched] = []
 
     async def make(**options: Any) -> Watched:
-        context = await browser.new_context(
-            **{"viewport": {"width": 1280, "height": 900}, **options}
-        )
+        context = await browser.new_context(**{"viewport": DESKTOP, **options})
         context.set_default_timeout(PATIENCE_MS)
-        tab = Watched(await context.new_page(), str(running.http.base_url).rstrip("/"))
+        tab = Watched(await context.new_page(), url_of(running))
         tab.watch()
         tabs.append(tab)
         return tab
@@ -113,12 +111,22 @@ async def new_tab(running: Stack, browser: Browser) -> AsyncIterator[NewTab]:
     assert [p for tab in tabs for p in tab.problems] == []
 
 
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def desktop(browser: Browser) -> BrowserContext:
+    """What tests share that leave nothing behind in it."""
+    context = await browser.new_context(viewport=DESKTOP)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def tab(new_tab: NewTab) -> Watched:
-    one: Watched = await new_tab()
-    return one
+async def tab(running: Stack, desktop: BrowserContext) -> AsyncIterator[Watched]:
+    one = Watched(await desktop.new_page(), url_of(running))
+    one.watch()
+    yield one
+    await one.page.close()
+    assert one.problems == []
 
 
-@pytest.fixture
-def base_url(running: Stack) -> str:
+def url_of(running: Stack) -> str:
     return str(running.http.base_url).rstrip("/")

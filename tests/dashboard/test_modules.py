@@ -36,7 +36,8 @@ STRIP = """async (round) => {
 FORMAT = """async () => {
   const f = await import("/dashboard/format.js");
   return [f.short(1234.5), f.short(0.5), f.short(41.96), f.percent(0.5), f.percent(null),
-    f.fixed(NaN), f.milliseconds(12345), f.milliseconds(0.63), f.age(4.25), f.age(125), f.plural(1, "token")];
+    f.fixed(NaN), f.milliseconds(12345), f.milliseconds(0.63), f.age(4.25), f.age(125),
+    f.plural(1, "token")];
 }"""
 
 
