@@ -103,6 +103,8 @@ class ProposerChoice:
         self._resolver = resolver or SystemResolver()
         self._probe = probe or GrpcLoadProbe()
         self._verifier = verifier or uuid.uuid4().hex
+        # Only for the log, which a proposer that is tried again and again must not fill.
+        self._chosen: dict[str, str] = {}
 
     def choose(self, target: str) -> Choice:
         """Blocks for lookups and for proposers that do not answer. Raises NameLookupError."""
@@ -115,7 +117,9 @@ class ProposerChoice:
         loads = self._probe.ask(addresses, server_name)
         # Nobody answered: the first one's connection will say why.
         chosen = min(loads, key=lambda a: (loads[a], addresses.index(a)), default=addresses[0])
-        _logger.info("%s: %s of %d proposers", target, chosen, len(addresses))
+        if self._chosen.get(target) != chosen:
+            self._chosen[target] = chosen
+            _logger.info("%s: %s of %d proposers", target, chosen, len(addresses))
         return Choice(chosen, server_name)
 
     def _order(self, address: str) -> bytes:
