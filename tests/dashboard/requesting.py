@@ -19,3 +19,12 @@ async def complete(running: Stack, request_id: str = "", **options: Any) -> Any:
 
 async def several(running: Stack, count: int = 3) -> None:
     await asyncio.gather(*(complete(running) for _ in range(count)))
+
+
+async def recorded(running: Stack, request_id: str) -> None:
+    """Wait until the evidence has the request: spans arrive a moment after answers."""
+    for _ in range(1200):
+        if (await running.http.get(f"/v1/requests/{request_id}")).status_code == 200:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"no record of {request_id} came within a minute")

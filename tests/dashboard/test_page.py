@@ -11,7 +11,7 @@ from gateway.keys import ApiKey, digest_of
 from gateway.server import start as start_gateway
 from gateway.settings import GatewaySettings
 from tests.dashboard.conftest import PATIENCE_MS, NewTab, Watched
-from tests.dashboard.requesting import complete, several
+from tests.dashboard.requesting import complete, recorded, several
 from tests.interfaces.stack import Stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -26,6 +26,7 @@ WIDTHS = "() => [document.documentElement.scrollWidth, innerWidth]"
 async def filled(tab: Watched, running: Stack) -> Page:
     """The page with everything on it: charts, an answer with rejected drafts, a strip."""
     await complete(running, "one-that-is-shown")
+    await recorded(running, "one-that-is-shown")
     page = await tab.open()
     await page.fill("#prompt", "the cat sat")
     await page.fill("#max-tokens", "40")

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.dashboard.conftest import PATIENCE_MS, Watched
-from tests.dashboard.requesting import complete
+from tests.dashboard.requesting import complete, recorded
 from tests.interfaces.stack import MODEL, Stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -22,6 +22,7 @@ def row(page: Page, request_id: str) -> Any:
 
 async def test_a_request_and_its_rounds(tab: Watched, running: Stack) -> None:
     answer = await complete(running, "strip-1")
+    await recorded(running, "strip-1")
     figures = answer.metrics["speculative_decoding"]
     page = await tab.open()
     line = row(page, "strip-1")

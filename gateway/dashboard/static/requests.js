@@ -11,6 +11,8 @@ const COLUMNS = ["started", "request", "model", "workload", "temp.", "prompt", "
 const NUMBERS = new Set(["temp.", "prompt", "tokens", "rounds", "length", "rate", "first token", "time"]);
 const PAGE = 25;
 const POLL_MS = 4000;
+// An answer that never comes must not be the last one asked for.
+const PATIENCE_MS = 15_000;
 
 /** A client may use an id again, and choices share theirs: the span's is unique. */
 const keyOf = (record) => record.span_id || record.request_id;
@@ -34,7 +36,7 @@ export class Requests {
 
   async refresh() {
     try {
-      this.take(await json(`v1/requests?limit=${PAGE}`));
+      this.take(await json(`v1/requests?limit=${PAGE}`, { signal: AbortSignal.timeout(PATIENCE_MS) }));
       setText(byId("requests-state"), "");
     } catch (error) {
       this.fail(error);
