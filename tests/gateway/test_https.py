@@ -13,9 +13,11 @@ import openai
 import pytest
 
 from gateway.connections import DEFAULT_LIMITS
+from gateway.keys import given_keys
 from gateway.server import RunningGateway
 from outrider.credentials import Credentials
 from outrider.https import Https, load_https
+from outrider.probes import http_is_healthy, port_is_open
 from tests.certificates import Authority, Pair
 from tests.gateway.conftest import StartGateway
 from tests.gateway.fake_verifier import FakeVerifier
@@ -133,3 +135,18 @@ async def test_a_verifier_behind_mutual_tls(
         assert len(fake.requests) == 1
     finally:
         await fake.stop()
+
+
+async def test_serve_sees_that_such_a_gateway_is_ready(
+    verifier: FakeVerifier, start_gateway: StartGateway, authority: Authority
+) -> None:
+    keys = given_keys(["key"], "--api-key")
+    gateway = await start_gateway(verifier.address, https=https_of(authority), api_keys=keys)
+    assert await asyncio.to_thread(http_is_healthy, f"{gateway.url}/health")
+    assert not await asyncio.to_thread(http_is_healthy, f"{gateway.url}/version")
+    demanding = await start_gateway(verifier.address, https=https_of(authority, required=True))
+    assert not await asyncio.to_thread(http_is_healthy, f"{demanding.url}/health")
+    port = int(demanding.url.rpartition(":")[2])
+    assert await asyncio.to_thread(port_is_open, "127.0.0.1", port)
+    await demanding.stop()
+    assert not await asyncio.to_thread(port_is_open, "127.0.0.1", port)
