@@ -29,7 +29,7 @@ from tests.compose.clients import (
     totals,
 )
 
-RESTART_S = 120.0
+RESTART_S = 300.0
 
 
 class Check:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND_TIMEOUT_S = 240
+COMMAND_TIMEOUT_S = 420
 
 _OPEN_STREAMS = """
 import grpc
@@ -47,7 +47,7 @@ def containers(service: str) -> list[str]:
 def scale(**counts: int) -> None:
     """Run so many of each service (`_` for `-`), leaving those that run alone; all healthy."""
     options = [f"--scale={name.replace('_', '-')}={count}" for name, count in counts.items()]
-    compose("up", "-d", "--no-build", "--no-recreate", "--wait", "--wait-timeout", "200", *options)
+    compose("up", "-d", "--no-build", "--no-recreate", "--wait", "--wait-timeout", "400", *options)
 
 
 def python_in(container: str, code: str) -> str:
