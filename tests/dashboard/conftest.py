@@ -52,6 +52,7 @@ class Watched:
 
     async def shoot(self, name: str) -> None:
         """Keep a screenshot as a test artefact."""
+        await self.page.evaluate("() => scrollTo({ top: 0, behavior: 'instant' })")
         ARTEFACTS.mkdir(parents=True, exist_ok=True)
         await self.page.screenshot(path=ARTEFACTS / f"{name}.png", full_page=True)
 
