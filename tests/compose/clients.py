@@ -56,11 +56,11 @@ class Answer:
         return self.usage[name] if name in self.usage else self.speculation[name]
 
 
-def request_body(number: int) -> dict[str, object]:
+def request_body(number: int, max_tokens: int = MAX_TOKENS) -> dict[str, object]:
     """A chat of client `number`: even ones greedy, odd ones sampled with a seed."""
     return {
         "messages": [{"role": "user", "content": _PROMPTS[number % len(_PROMPTS)]}],
-        "max_tokens": MAX_TOKENS,
+        "max_tokens": max_tokens,
         "temperature": 0.0 if number % 2 == 0 else 0.8,
         "seed": number,
         "ignore_eos": True,
@@ -70,10 +70,12 @@ def request_body(number: int) -> dict[str, object]:
     }
 
 
-async def stream(http: httpx.AsyncClient, number: int, begun: Callable[[], None]) -> Answer:
+async def stream(
+    http: httpx.AsyncClient, number: int, max_tokens: int, begun: Callable[[], None]
+) -> Answer:
     """One streamed chat; `begun` is called at its first token."""
     answer = Answer()
-    url, body = "/v1/chat/completions", request_body(number)
+    url, body = "/v1/chat/completions", request_body(number, max_tokens)
     try:
         async with http.stream("POST", url, json=body) as response:
             answer.status = response.status_code
@@ -93,10 +95,10 @@ async def stream(http: httpx.AsyncClient, number: int, begun: Callable[[], None]
 
 
 async def streams(
-    url: str, meanwhile: Callable[[], None] | None = None, count: int = CLIENTS
+    url: str, meanwhile: Callable[[], None] | None = None, max_tokens: int = MAX_TOKENS
 ) -> list[Answer]:
-    """`count` streams at once; `meanwhile` runs on a thread once all of them have begun."""
-    waiting = set(range(count))
+    """All clients at once; `meanwhile` runs on a thread once all of them have begun."""
+    waiting = set(range(CLIENTS))
     all_begun = asyncio.Event()
 
     def begun(number: int) -> None:
@@ -106,8 +108,8 @@ async def streams(
 
     async with client(url) as http:
         running = [
-            asyncio.create_task(stream(http, number, partial(begun, number)))
-            for number in range(count)
+            asyncio.create_task(stream(http, number, max_tokens, partial(begun, number)))
+            for number in range(CLIENTS)
         ]
         if meanwhile is not None:
             await asyncio.wait_for(all_begun.wait(), REQUEST_TIMEOUT_S)

@@ -18,6 +18,14 @@ with grpc.insecure_channel("127.0.0.1:50052") as channel:
     print(stub.GetCapabilities(proposer_pb2.GetCapabilitiesRequest(), timeout=5).open_streams)
 """
 
+_RUNNING_REQUESTS = """
+import grpc
+from speculation.v1 import verifier_pb2, verifier_pb2_grpc
+with grpc.insecure_channel("127.0.0.1:50051") as channel:
+    stub = verifier_pb2_grpc.VerifierServiceStub(channel)
+    print(stub.GetInfo(verifier_pb2.GetInfoRequest(), timeout=5).running_requests)
+"""
+
 # The service is the child of the container's init, which cannot be killed from inside.
 _CRASH = """
 import os, pathlib, signal
@@ -58,6 +66,11 @@ def python_in(container: str, code: str) -> str:
 def open_streams(proposer: str) -> int:
     """How many verifiers are attached to the proposer in a container."""
     return int(python_in(proposer, _OPEN_STREAMS))
+
+
+def running_requests(verifier: str) -> int:
+    """How many requests the verifier in a container decodes."""
+    return int(python_in(verifier, _RUNNING_REQUESTS))
 
 
 def crash(container: str) -> None:
