@@ -106,10 +106,11 @@ def groups_of(answer: Answer) -> dict[GroupKey, Any]:
     return {group.key: figures(group.tally) for group in answer.groups}
 
 
-GROUPS = [
-    tuple(group)
-    for size in (0, 1, 2)
-    for group in itertools.combinations([d for d in Dimension if d is not Dimension.POSITION], size)
+GROUPS: list[tuple[Dimension, ...]] = [
+    (),
+    *((dimension,) for dimension in Dimension if dimension is not Dimension.POSITION),
+    *itertools.combinations((Dimension.METHOD, Dimension.TIME, Dimension.TEMPERATURE), 2),
+    (Dimension.PROPOSER, Dimension.METHOD, Dimension.WORKLOAD, Dimension.VERIFIER),
 ]
 SELECTIONS = [
     Selection(),
