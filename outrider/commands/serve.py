@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import shlex
-import shutil
-import signal
-import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from outrider.commands.models import open_store, print_line, pull_with_progress
 from outrider.commands.options import CacheDir
 from outrider.commands.security_options import (
     ApiKeyFile,
@@ -29,15 +22,6 @@ from outrider.commands.security_options import (
     TlsCert,
     TlsKey,
 )
-from outrider.errors import InputError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from outrider.serve_options import ServeOptions
-    from outrider.supervisor import Service, Supervisor
-
-_CHILD_COLUMN = 10
 
 
 def serve(
@@ -299,13 +283,14 @@ def serve(
         "tls_ca": tls_ca,
     }
     given.update((key, str(path)) for key, path in files.items() if path is not None)
+    from outrider.commands.serving import serve_until_stopped
     from outrider.serve_options import merge_options
     from outrider.speculative_options import parse_speculative_json
 
     if speculative_config is not None:
         given["speculative_config"] = parse_speculative_json(speculative_config)
     options = merge_options({k: v for k, v in given.items() if v is not None}, config)
-    _serve(options, cache_dir)
+    serve_until_stopped(options, cache_dir)
 
 
 def _plain_share(text: str) -> float | str:
@@ -313,108 +298,3 @@ def _plain_share(text: str) -> float | str:
 
     share = parse_plain_share(text, "--plain-share")
     return "auto" if share is None else share
-
-
-def _serve(options: ServeOptions, cache_dir: Path | None) -> None:
-    from rich.console import Console
-
-    from outrider.addresses import require_free_port
-    from outrider.model_folders import resolve_model
-    from outrider.serve_plan import plan_services, public_url
-    from outrider.speculative_detection import refuse_speculators_checkpoint
-    from outrider.supervisor import Supervisor
-
-    if options.model is None:
-        raise InputError("MODEL: which model? Write a folder, a hub id or a known name")
-    speculation = options.speculation()
-    needs_key = options.check_security(options.host)
-    require_free_port(options.host, options.port)
-    store = open_store(cache_dir)
-    model = resolve_model(options.model, store, lambda name: pull_with_progress(store, name))
-    refuse_speculators_checkpoint(model.folder)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-
-    def say(name: str, line: str) -> None:
-        console.print(f"{name:>{_CHILD_COLUMN}} | {line}", markup=False)
-
-    for entry in speculation:
-        say("serve", str(entry))
-    if not speculation:
-        say("serve", "speculation is off: --no-speculation")
-    with _runtime_dir() as runtime_dir:
-        services = plan_services(options, model, runtime_dir)
-        supervisor = Supervisor(services, say)
-        with _signals_stop(supervisor):
-            try:
-                if _start(supervisor, services, console):
-                    name = options.served_model_name or model.name
-                    print_line(_invitation(public_url(options), name, needs_key))
-                    supervisor.run()
-                say("serve", "stopping")
-            finally:
-                supervisor.stop()
-
-
-def _start(supervisor: Supervisor, services: Sequence[Service], console: Console) -> bool:
-    """Start all with a progress display; whether they are ready (False: asked to stop)."""
-    from rich.text import Text
-
-    told: set[str] = set()
-    names = ", ".join(service.name for service in services)
-    with console.status(Text(f"starting {names}")) as status:
-
-        def show(states: Sequence[tuple[str, float, bool]]) -> None:
-            for name, seconds, ready in states:
-                if ready and name not in told:
-                    told.add(name)
-                    console.print(f"{name:>{_CHILD_COLUMN}} | ready after {seconds:.1f} s")
-            waiting = [f"{name} ({seconds:.0f} s)" for name, seconds, ready in states if not ready]
-            status.update(Text(f"waiting for {', '.join(waiting)}; Ctrl-C stops"))
-
-        return supervisor.start(show)
-
-
-@contextlib.contextmanager
-def _runtime_dir() -> Iterator[Path]:
-    """A folder for sockets that only this user can enter, gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="outrider-"))
-    if len(str(folder)) > 60:
-        # A socket's path is limited to about 100 bytes; the usual folder is too deep for one.
-        folder.rmdir()
-        folder = Path(tempfile.mkdtemp(prefix="outrider-", dir="/tmp"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _signals_stop(supervisor: Supervisor) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal ask `supervisor` to stop."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = [signal.signal(number, lambda *_: supervisor.request_stop()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, previous, strict=True):
-            signal.signal(number, handler)
-
-
-def _invitation(url: str, model: str, needs_key: bool) -> str:
-    import json
-
-    body = json.dumps(
-        {
-            "model": model,
-            "messages": [{"role": "user", "content": "Write a Python function that adds numbers."}],
-            "max_tokens": 64,
-            "stream": True,
-        }
-    )
-    key = '    -H "Authorization: Bearer $OUTRIDER_API_KEY" \\\n' if needs_key else ""
-    return (
-        f"\nOutrider serves {model} at {url}\nTry:\n"
-        f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-        f"{key}"
-        f"    -d {shlex.quote(body)}\nStop with Ctrl-C.\n"
-    )

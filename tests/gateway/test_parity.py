@@ -121,8 +121,9 @@ def test_every_parameter_can_be_set_over_http() -> None:
     held = completion({"structured_outputs": {"regex": "a"}})
     named = for_choice(by_text, request_id="r", number=0, seed=None)
     told = set().union(*map(set_in, (by_ids, by_chat, by_text, held, named)))
-    # The gateway always wants text, and reads rounds from the verifiers' totals.
-    assert told == fields_of(pb.GenerateRequest) - {"detokenize", "include_rounds"}
+    # The gateway always wants text; a header names the workload.
+    unset = {"detokenize", "include_rounds", "workload"}
+    assert told == fields_of(pb.GenerateRequest) - unset
 
 
 def test_every_parameter_of_tokenize_can_be_set_over_http() -> None:
