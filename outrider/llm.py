@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 # Drawn seeds have as many bits as those that a verifier draws.
 _SEED_BITS = 53
+# How late a Ctrl-C may be noticed.
+_SIGNALS_S = 0.5
 
 # What `generate` waits for: a job's number and how it ended, or None once there is nothing more.
 _Event = tuple[int, RequestOutput | Exception] | None
@@ -234,7 +236,11 @@ def _gather(
     """All results in order. Raises the first error as soon as it is known."""
     outputs: dict[int, RequestOutput] = {}
     while len(outputs) < len(jobs):
-        event = events.get()
+        try:
+            # A signal that another thread is handed wakes nobody who waits without an end.
+            event = events.get(timeout=_SIGNALS_S)
+        except queue.Empty:
+            continue
         if event is None:
             raise OperationError("the LLM was shut down while it answered")
         number, end = event

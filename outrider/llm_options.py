@@ -79,6 +79,7 @@ class LLMOptions(BaseModel):
     kv_cache_memory_bytes: _PositiveInt | None = None
     threads: _PositiveInt | None = None
     prefill_stall_ms: Annotated[float, Field(ge=0, le=60_000)] = 100.0
+    plain_share: Literal["auto"] | Annotated[float, Field(ge=0, le=0.5)] = "auto"
     proposers: Annotated[tuple[str, ...], Field(strict=False)] = ()
     num_speculative_tokens: Annotated[int, Field(ge=1, le=128)] | None = None
     rejection_sample_method: Literal["coupled", "standard", "block"] | None = None
@@ -199,6 +200,7 @@ def verifier_settings(
         max_logprobs=options.max_logprobs,
         enable_prefix_caching=options.enable_prefix_caching,
         prefill_stall_ms=options.prefill_stall_ms,
+        plain_share=None if options.plain_share == "auto" else options.plain_share,
         kv_cache_bytes=options.kv_cache_memory_bytes,
         draft_deadline_ms=options.draft_deadline_ms,
         adaptive=speculation.adaptive,

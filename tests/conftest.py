@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import socket
 import tempfile
@@ -49,3 +50,13 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+@pytest.fixture(autouse=True)
+def no_logs_into_another_test() -> Iterator[None]:
+    """What a test configured writes to its own captured stream, which is closed behind it."""
+    yield
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if type(handler) is logging.StreamHandler:
+            root.removeHandler(handler)

@@ -49,13 +49,14 @@ OPTIONS: list[tuple[str, Any, str, Any]] = [
     ("kv_cache_memory_bytes", 10**6, "kv_cache_bytes", 10**6),
     ("threads", 2, "threads", 2),
     ("prefill_stall_ms", 5, "prefill_stall_ms", 5.0),
+    ("plain_share", 0.25, "plain_share", 0.25),
     ("served_model_name", "x", "served_model_name", "x"),
     ("draft_deadline_ms", 2.5, "draft_deadline_ms", 2.5),
 ]
 # Fields that mean nothing here, or are set by the model and by speculation.
 NO_OPTIONS = {
     *("model", "listen", "engine", "log_level", "drain_seconds", "log_stats_interval_s"),
-    "record_rounds",
+    *("record_rounds", "trace", "credentials"),
     *("max_waiting_requests", "num_prediction_tokens", "trust_request_chat_template"),
     *("proposers", "expected_proposers", "num_speculative_tokens", "rejection_rule", "adaptive"),
     "num_speculative_tokens_per_batch_size",

@@ -88,6 +88,8 @@ REQUEST: dict[str, tuple[Any, Check]] = {
     "structured": (pb.StructuredOutput(regex="[a-z]+"), lambda r, _: r.constraint is not None),
     "truncate_prompt_tokens": (1, lambda r, _: r.prompt_ids == encode("the cat")[-1:]),
     "prediction": (pb.Prediction(text="a dog"), lambda r, _: drafted(r) == encode("a dog")),
+    "workload": ("code", lambda _, reply: reply.finished),
+    "stream_interval": (99, lambda _, reply: len(reply.token_ids) == len(encode(ANSWER)) + 1),
     "truncate_right": (True, lambda r, _: len(r.prompt_ids) == len(encode("the cat"))),
 }
 
