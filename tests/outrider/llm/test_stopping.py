@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,17 @@ def held(text: str = ANSWER) -> FakeCore:
     return core
 
 
-def test_ctrl_c_aborts_the_call_and_leaves_the_engine_usable(scripted_llm: MakeLLM) -> None:
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_aborts_the_call_and_leaves_the_engine_usable(
+    scripted_llm: MakeLLM, ctrl_c: None
+) -> None:
     core = held()
     llm = scripted_llm(core, speculative_config=SPECULATION)
     interrupter = when(
