@@ -138,15 +138,17 @@ async def test_a_prompt_is_cut_to_what_fits(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_chunks_of_several_tokens(client: openai.AsyncOpenAI) -> None:
-    extras = {"return_token_ids": True}
-    text, small = await streamed(await completion(client, stream=True, extra_body=extras))
-    extras = {"return_token_ids": True, "stream_interval": 10}
-    same, large = await streamed(await completion(client, stream=True, extra_body=extras))
+    plain = {"return_token_ids": True, "speculative_decoding": {"enabled": False}}
+    text, _ = await streamed(await completion(client, stream=True, extra_body=plain))
+    asked = {**plain, "stream_interval": 10}
+    same, chunks = await streamed(await completion(client, stream=True, extra_body=asked))
     assert same == text
-    assert len(large) < len(small)
-    sizes = [len(chunk.choices[0].model_extra.get("token_ids") or ()) for chunk in large]
+    sizes = [len(chunk.choices[0].model_extra.get("token_ids") or ()) for chunk in chunks]
+    sizes = [size for size in sizes if size]
     assert sum(sizes) == 24
-    assert all(size >= 10 for size in [size for size in sizes if size][1:-1])
+    # Read slowly, an answer comes in fewer chunks with or without it: only the bound is sure.
+    assert len(sizes) <= 4
+    assert all(size >= 10 for size in sizes[1:-1])
 
 
 async def test_what_a_template_reads(client: openai.AsyncOpenAI) -> None:
