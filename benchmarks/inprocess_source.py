@@ -52,6 +52,9 @@ class InprocessSource:
         blocks, self._blocks = self._blocks, {}
         return blocks
 
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        return False
+
     def close(self) -> None:
         return
 

@@ -146,6 +146,10 @@ class LocalProposers:
         blocks, self._blocks = self._blocks, {}
         return blocks
 
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        """False: what these proposers would draft is known once they are asked."""
+        return False
+
     def states(self) -> list[ProposerState]:
         """Each proposer at this moment."""
         return [

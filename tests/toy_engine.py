@@ -150,6 +150,9 @@ class ToySource:
     def collect(self) -> dict[int, list[DraftBlock]]:
         return self._blocks
 
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        return False
+
     def close(self) -> None:
         self.ended = True
 

@@ -232,6 +232,14 @@ class DraftSource(Protocol):
     def collect(self) -> dict[int, list[DraftBlock]]:
         """Blocks that answer the last `send`, waiting at most for the draft deadline."""
 
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        """Whether no proposer would have a draft for any of these sequences once exactly these ids
+        are committed to them; False wherever that is not known.
+
+        `outcomes`: (sequence id, ids of the round just ended). Called on the engine's thread
+        before `send`; waits for nothing.
+        """
+
     def close(self) -> None:
         """End all streams."""
 
@@ -244,6 +252,9 @@ class NoDrafts:
 
     def collect(self) -> dict[int, list[DraftBlock]]:
         return {}
+
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        return True
 
     def close(self) -> None:
         return

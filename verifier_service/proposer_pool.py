@@ -118,6 +118,10 @@ class ProposerPool:
                     drafts.setdefault(sequence_id, []).append(block)
             return drafts
 
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        """Whether no proposer would have a draft for any of these once these ids are committed."""
+        return not self._clients
+
     def states(self) -> list[ProposerState]:
         """Each proposer at this moment, in the order of the addresses."""
         with self._condition:

@@ -136,6 +136,9 @@ class Wire:
     def collect(self) -> dict[int, list[DraftBlock]]:
         return self.pool.collect()
 
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        return self.pool.surely_none(outcomes)
+
     def close(self) -> None:
         self.pool.close()
 
