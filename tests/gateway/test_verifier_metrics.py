@@ -69,6 +69,11 @@ def test_an_older_verifier_has_no_step_times() -> None:
     assert not [key for key in samples() if "seconds" in key[0]]
 
 
+def test_a_device_tells_how_long_it_worked() -> None:
+    assert samples(device_busy_seconds_total=2.5)["outrider:device_busy_seconds_total",] == 2.5
+    assert samples(device_busy_seconds_total=0.0)["outrider:device_busy_seconds_total",] == 0.0
+
+
 def test_acceptance_by_proposer() -> None:
     found = samples(
         acceptance_by_proposer=[

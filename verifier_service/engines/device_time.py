@@ -1,0 +1,96 @@
+"""How long a device has been busy, from events between what it was given to do.
+
+Knows launches and the marks around them; does not know steps, models or metrics. A device does one
+launch after the other, so one mark behind each launch is enough while it has work: the time between
+two marks is the later launch's. Only where the device has run out of work does a launch get a mark
+in front of it as well, and what lies between is idle. Marks are read when they have passed, never
+waited for, and no moment is counted twice.
+
+What the host launches in many small parts, as everything is that was not captured, counts from its
+first part to its last, gaps between them included.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, cast
+
+import torch
+
+_Replay = Callable[[], None]
+_Capture = Callable[[_Replay], _Replay]
+
+
+class Mark(Protocol):
+    """A point in a device's work; `torch.cuda.Event` with timing is one."""
+
+    def record(self) -> None:
+        """Put the mark behind all that was launched."""
+
+    def query(self) -> bool:
+        """Whether the device has passed it. Does not wait."""
+
+    def elapsed_time(self, end: Mark) -> float:
+        """Milliseconds from this mark to `end`, both passed."""
+
+
+class DeviceTime:
+    """The busy seconds of one device's stream, since the first launch. One thread uses it."""
+
+    def __init__(self, mark: Callable[[], Mark]) -> None:
+        self._mark = mark
+        # The mark behind the newest launch; where it has passed, the device has nothing to do.
+        self._newest: Mark | None = None
+        self._pending: deque[tuple[Mark, Mark]] = deque()
+        self._seconds = 0.0
+
+    @contextmanager
+    def launch(self) -> Iterator[None]:
+        """Around what is given to the device; one launch does not stand inside another."""
+        self._settle()
+        start = self._newest
+        if start is None or start.query():
+            start = self._recorded()
+        yield
+        end = self._recorded()
+        self._pending.append((start, end))
+        self._newest = end
+
+    def seconds(self) -> float:
+        """Busy seconds of all launches that have ended."""
+        self._settle()
+        return self._seconds
+
+    def timed(self, capture: _Capture) -> _Capture:
+        """`capture` whose replays are launches."""
+
+        def capture_timed(function: _Replay) -> _Replay:
+            replay = capture(function)
+
+            def replay_timed() -> None:
+                with self.launch():
+                    replay()
+
+            return replay_timed
+
+        return capture_timed
+
+    def _recorded(self) -> Mark:
+        mark = self._mark()
+        mark.record()
+        return mark
+
+    def _settle(self) -> None:
+        """Add up what has ended; launches end in their order."""
+        while self._pending and self._pending[0][1].query():
+            start, end = self._pending.popleft()
+            self._seconds += start.elapsed_time(end) * 1e-3
+
+
+def device_time(device: torch.device) -> DeviceTime | None:
+    """The account of a CUDA device; None where work is done as it is given."""
+    if device.type != "cuda":
+        return None
+    return DeviceTime(lambda: cast(Mark, torch.cuda.Event(enable_timing=True)))
