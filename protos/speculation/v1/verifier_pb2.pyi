@@ -337,7 +337,7 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ProposerState(_message.Message):
-    __slots__ = ("name", "method", "address", "state", "detail", "dropped", "draft_blocks", "lookahead_hits", "lookahead_misses")
+    __slots__ = ("name", "method", "address", "state", "detail", "dropped", "draft_blocks", "lookahead_hits", "lookahead_misses", "lookahead_none")
     class DroppedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -354,6 +354,7 @@ class ProposerState(_message.Message):
     DRAFT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     LOOKAHEAD_HITS_FIELD_NUMBER: _ClassVar[int]
     LOOKAHEAD_MISSES_FIELD_NUMBER: _ClassVar[int]
+    LOOKAHEAD_NONE_FIELD_NUMBER: _ClassVar[int]
     name: str
     method: str
     address: str
@@ -363,7 +364,8 @@ class ProposerState(_message.Message):
     draft_blocks: int
     lookahead_hits: int
     lookahead_misses: int
-    def __init__(self, name: _Optional[str] = ..., method: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., dropped: _Optional[_Mapping[str, int]] = ..., draft_blocks: _Optional[int] = ..., lookahead_hits: _Optional[int] = ..., lookahead_misses: _Optional[int] = ...) -> None: ...
+    lookahead_none: int
+    def __init__(self, name: _Optional[str] = ..., method: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ..., dropped: _Optional[_Mapping[str, int]] = ..., draft_blocks: _Optional[int] = ..., lookahead_hits: _Optional[int] = ..., lookahead_misses: _Optional[int] = ..., lookahead_none: _Optional[int] = ...) -> None: ...
 
 class ProposerAcceptance(_message.Message):
     __slots__ = ("name", "num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
@@ -414,7 +416,7 @@ class SpeculationFigures(_message.Message):
     def __init__(self, ceiling: _Optional[int] = ..., plain_step_ms: _Optional[float] = ..., gain: _Optional[float] = ..., average_gain: _Optional[float] = ..., tokens_per_second: _Optional[float] = ..., draft_wait_ms: _Optional[float] = ..., probe_share: _Optional[float] = ..., measured_gain: _Optional[float] = ..., measured_gain_error: _Optional[float] = ..., plain_periods: _Optional[int] = ...) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("model", "version", "instance_id", "max_model_len", "vocabulary_size", "vocabulary_fingerprint", "eos_token_ids", "engine", "device", "dtype", "num_speculative_tokens", "rejection_rule", "proposers", "acceptance", "running_requests", "waiting_requests", "kv_blocks_total", "kv_blocks_free", "prompt_tokens_total", "generation_tokens_total", "speculation_state", "step_cost_ms", "off_rounds", "finished_requests", "prefix_cache_queries_total", "prefix_cache_hits_total", "preemptions_total", "tools_in_prompt", "acceptance_by_proposer", "step_times", "speculation", "device_busy_seconds_total")
+    __slots__ = ("model", "version", "instance_id", "max_model_len", "vocabulary_size", "vocabulary_fingerprint", "eos_token_ids", "engine", "device", "dtype", "num_speculative_tokens", "rejection_rule", "proposers", "acceptance", "running_requests", "waiting_requests", "kv_blocks_total", "kv_blocks_free", "prompt_tokens_total", "generation_tokens_total", "speculation_state", "step_cost_ms", "off_rounds", "finished_requests", "prefix_cache_queries_total", "prefix_cache_hits_total", "preemptions_total", "tools_in_prompt", "acceptance_by_proposer", "step_times", "speculation")
     class StepCostMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -467,7 +469,6 @@ class GetInfoResponse(_message.Message):
     ACCEPTANCE_BY_PROPOSER_FIELD_NUMBER: _ClassVar[int]
     STEP_TIMES_FIELD_NUMBER: _ClassVar[int]
     SPECULATION_FIELD_NUMBER: _ClassVar[int]
-    DEVICE_BUSY_SECONDS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     instance_id: str
@@ -499,5 +500,4 @@ class GetInfoResponse(_message.Message):
     acceptance_by_proposer: _containers.RepeatedCompositeFieldContainer[ProposerAcceptance]
     step_times: StepTimes
     speculation: SpeculationFigures
-    device_busy_seconds_total: float
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., instance_id: _Optional[str] = ..., max_model_len: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., vocabulary_fingerprint: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., engine: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., num_speculative_tokens: _Optional[int] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ..., proposers: _Optional[_Iterable[_Union[ProposerState, _Mapping]]] = ..., acceptance: _Optional[_Union[_types_pb2.AcceptanceStats, _Mapping]] = ..., running_requests: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., kv_blocks_free: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., generation_tokens_total: _Optional[int] = ..., speculation_state: _Optional[str] = ..., step_cost_ms: _Optional[_Mapping[int, float]] = ..., off_rounds: _Optional[_Mapping[str, int]] = ..., finished_requests: _Optional[_Mapping[str, int]] = ..., prefix_cache_queries_total: _Optional[int] = ..., prefix_cache_hits_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., tools_in_prompt: _Optional[str] = ..., acceptance_by_proposer: _Optional[_Iterable[_Union[ProposerAcceptance, _Mapping]]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationFigures, _Mapping]] = ..., device_busy_seconds_total: _Optional[float] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., instance_id: _Optional[str] = ..., max_model_len: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., vocabulary_fingerprint: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., engine: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., num_speculative_tokens: _Optional[int] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ..., proposers: _Optional[_Iterable[_Union[ProposerState, _Mapping]]] = ..., acceptance: _Optional[_Union[_types_pb2.AcceptanceStats, _Mapping]] = ..., running_requests: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., kv_blocks_free: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., generation_tokens_total: _Optional[int] = ..., speculation_state: _Optional[str] = ..., step_cost_ms: _Optional[_Mapping[int, float]] = ..., off_rounds: _Optional[_Mapping[str, int]] = ..., finished_requests: _Optional[_Mapping[str, int]] = ..., prefix_cache_queries_total: _Optional[int] = ..., prefix_cache_hits_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., tools_in_prompt: _Optional[str] = ..., acceptance_by_proposer: _Optional[_Iterable[_Union[ProposerAcceptance, _Mapping]]] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., speculation: _Optional[_Union[SpeculationFigures, _Mapping]] = ...) -> None: ...
