@@ -175,6 +175,11 @@ class VerifierSnapshot(Collector):
             "Forward and sampling of a step, by whether it verified drafts or computed prompts.",
             labels=["model_name", "engine", "step"],
         )
+        busy = CounterMetricFamily(
+            "outrider:device_busy_seconds",
+            "How long the device has worked on steps: its rate is the share of time it is busy.",
+            labels=["model_name", "engine"],
+        )
         for labels, info in self._infos:
             times = info.step_times
             if times.HasField("draft_wait"):
@@ -182,7 +187,9 @@ class VerifierSnapshot(Collector):
             for step, field in _STEPS:
                 if times.HasField(field):
                     verify.add_metric([*labels, step], *_histogram(getattr(times, field)))
-        yield from (wait, verify)
+            if info.HasField("device_busy_seconds_total"):
+                busy.add_metric(labels, info.device_busy_seconds_total)
+        yield from (wait, verify, busy)
 
     def _tokens_and_load(self) -> Iterator[Metric]:
         yield _counter(

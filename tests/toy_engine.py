@@ -46,6 +46,8 @@ class ToyEngine:
         self.copied: list[tuple[int, int]] = []
         self.fail_at: int | None = None
         self.closed = False
+        # What a device's account would say.
+        self.busy_s: float | None = None
 
     @property
     def model(self) -> ModelInfo:
@@ -84,6 +86,9 @@ class ToyEngine:
         verdicts = iter(self._chooser.verdicts(raw[: len(logits)], choices, choosing))
         answers = [next(verdicts) if chunk.samples else None for chunk in chunks]
         return with_logprobs(raw, chunks, answers)
+
+    def device_busy_s(self) -> float | None:
+        return self.busy_s
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         size = self._cache.block_size

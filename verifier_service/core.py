@@ -28,6 +28,8 @@ class CoreStats:
     # Milliseconds of a verification step by number of query tokens, as measured.
     step_cost_ms: dict[int, float] = field(default_factory=dict)
     step_times: StepHistograms = field(default_factory=StepHistograms)
+    # Seconds that the device has worked since start; None where the host does the work.
+    device_busy_s: float | None = None
 
 
 class QueueFullError(Exception):

@@ -208,6 +208,7 @@ class Core:
             speculation=self._watch.explanation,
             step_cost_ms=self._costs,
             step_times=self._scheduler.step_times.snapshot(),
+            device_busy_s=self._engine.device_busy_s(),
         )
 
     def _end(self, error: str) -> None:

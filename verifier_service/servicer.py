@@ -208,6 +208,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 for name, sums in sorted(ledger.by_proposer.items())
             ],
             step_times=stats.step_times.to_proto(),
+            device_busy_seconds_total=stats.device_busy_s,
         )
 
     async def _require_serving(self) -> None:

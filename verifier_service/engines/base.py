@@ -84,6 +84,9 @@ class Engine(Protocol):
         engine may begin it before it is asked to.
         """
 
+    def device_busy_s(self) -> float | None:
+        """How long the device has worked since start, in s; None where the host does the work."""
+
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy the keys and values of whole blocks, (from, to), one pair after the other."""
 

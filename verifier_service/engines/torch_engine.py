@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 
@@ -18,6 +19,7 @@ from verifier_service.engines.base import CacheShape, Chunk, Verdict
 from verifier_service.engines.batch_invariant_forward import check_device, choose_invariant
 from verifier_service.engines.buckets import Buckets
 from verifier_service.engines.choosing import Chooser
+from verifier_service.engines.device_time import device_time
 from verifier_service.engines.forward import Chosen, choose_forward
 from verifier_service.engines.graphs import GraphRunner, Launched, cuda_capture
 from verifier_service.engines.layout import pack, pack_choices
@@ -72,6 +74,7 @@ class TorchEngine:
         self._forward = chosen.forward
         self._min_tokens = chosen.min_tokens
         _log.info("forward: %s", chosen.description)
+        self._device_time = device_time(self._device)
         self._graphs: GraphRunner | None = None
         if _replays(self._device) and not settings.enforce_eager:
             with torch.inference_mode():
@@ -115,7 +118,8 @@ class TorchEngine:
 
     def _run_eagerly(self, chunks: list[Chunk]) -> list[Verdict | None]:
         step = pack(chunks, self._cache_shape, self._loaded.group, self._device, self._min_tokens)
-        logits = self._forward(step)
+        with nullcontext() if self._device_time is None else self._device_time.launch():
+            logits = self._forward(step)
         sampling = [chunk for chunk in chunks if chunk.samples]
         if not sampling:
             return with_logprobs(logits, chunks, [None] * len(chunks))
@@ -139,13 +143,16 @@ class TorchEngine:
         sequences = max(bucket.sequences for bucket in buckets)
         pages = -(-(self._loaded.max_model_len + queries) // shape.block_size)
         assert chosen.captured is not None
+        capture = cuda_capture()
+        if self._device_time is not None:
+            capture = self._device_time.timed(capture)
         return GraphRunner(
             chosen.captured,
             buckets,
             StepBuffers(sequences, largest, pages, shape, self._device),
             self._chooser.noise,
             settings.rejection_rule,
-            cuda_capture(),
+            capture,
             compiled=compiled,
         )
 
@@ -168,6 +175,10 @@ class TorchEngine:
                 times.append(time.perf_counter() - start)
             seconds[count] = sorted(times)[len(times) // 2]
         return seconds
+
+    def device_busy_s(self) -> float | None:
+        """See `Engine.device_busy_s`."""
+        return None if self._device_time is None else self._device_time.seconds()
 
     @torch.inference_mode()
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
