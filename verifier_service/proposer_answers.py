@@ -14,7 +14,8 @@ from speculation.v1 import proposer_pb2
 from verifier_service.draft_checks import BadBlockError, check_block, cut_block
 from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_handshake import ProposerLimits
-from verifier_service.proposer_mirror import MAX_OUTCOMES, Mirror, Mirrors, SentStep
+from verifier_service.proposer_mirror import Ask, Mirror, Mirrors, SentStep
+from verifier_service.proposer_outlook import MAX_OUTCOMES, MAX_UNLISTED
 from verifier_service.proposer_pace import Pace
 from verifier_service.proposer_state import ProposerRecord
 
@@ -62,6 +63,7 @@ class ProposerAnswers:
         self._blocks: dict[int, DraftBlock] = {}
         self._collected = True
         self._unsolicited = 0
+        self._behind = False
 
     @property
     def awaited(self) -> bool:
@@ -105,7 +107,8 @@ class ProposerAnswers:
         self._collected = False
         self._last = None
         most = MAX_OUTSTANDING_SLOW if self._pace.slow else MAX_OUTSTANDING
-        if len(self._outstanding) >= most:
+        self._behind = len(self._outstanding) >= most
+        if self._behind:
             return None
         step, sent = self._mirrors.advance(views, step_id, now)
         if not step.updates and not step.closes:
@@ -120,7 +123,8 @@ class ProposerAnswers:
                 sent.hits[sequence_id] = cut_block(block, sent.asks[sequence_id].max_draft_tokens)
         self._record.draft_blocks += len(sent.hits)
         self._record.lookahead_hits += len(sent.hits)
-        self._record.lookahead_misses += len(sent.ahead) - len(sent.hits)
+        self._record.lookahead_none += len(sent.covered)
+        self._record.lookahead_misses += len(sent.ahead) - len(sent.hits) - len(sent.covered)
         self._blocks.update(sent.hits)
         return step
 
@@ -130,6 +134,13 @@ class ProposerAnswers:
         self._blocks = {}
         self._collected = True
         return blocks
+
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        """Whether no draft to wait for would come once exactly these ids are committed."""
+        if self._pace.slow:
+            return True
+        # What was not told is missing in front of these ids.
+        return not self._behind and all(self._mirrors.surely_none(i, ids) for i, ids in outcomes)
 
     def missed(self) -> None:
         """The last step was waited for until the deadline."""
@@ -207,13 +218,22 @@ class ProposerAnswers:
             self._record.drop("duplicate", f"a second block for sequence {sequence_id}")
         elif (checked := self._checked(block, ask.max_draft_tokens)) is not None:
             seen.add(sequence_id)
+            self._remember(sequence_id, ask, checked)
             if not checked.token_ids or sequence_id in step.hits:
+                return
+            if late and sequence_id in step.covered:
                 return
             if late:
                 self._record.drop("late", "the step went on without it")
                 return
             self._blocks[sequence_id] = checked
             self._record.draft_blocks += 1
+
+    def _remember(self, sequence_id: int, ask: Ask, block: DraftBlock) -> None:
+        """Look-ahead names outcomes of the proposer's own block, whatever is verified."""
+        mirror = self._mirrors.get(sequence_id)
+        if mirror is not None and (mirror.epoch, mirror.sent) == (ask.epoch, ask.base_length):
+            mirror.outlook.own_block = block.token_ids
 
     def _take_fault(self, fault: proposer_pb2.SequenceFault) -> None:
         mirror = self._mirrors.get(fault.sequence_id)
@@ -241,20 +261,34 @@ class ProposerAnswers:
         late = lookahead.step_id < self._last_step_id
         for outcome in lookahead.blocks:
             self._take_outcome(outcome, late)
+        # Without the answer the own block behind the claim is not known.
+        if lookahead.step_id in self._answered:
+            for claim in lookahead.complete:
+                self._take_complete(claim, late)
 
     def _take_outcome(self, outcome: proposer_pb2.OutcomeBlock, late: bool) -> None:
         block = outcome.block
         mirror = self._mirrors.get(block.sequence_id)
-        if mirror is None or not _is_current(outcome, mirror):
+        if mirror is None or not _is_current(block.epoch, outcome.base_length, mirror):
             if late:
                 self._record.lookahead_late += 1
             else:
                 self._record.drop("stale_lookahead", f"for sequence {block.sequence_id}")
             return
-        if len(mirror.outcomes) >= MAX_OUTCOMES:
+        if not mirror.outlook.add(outcome):
             self._record.drop("too_many_outcomes", f"more than {MAX_OUTCOMES} for one sequence")
-            return
-        mirror.outcomes.append(outcome)
+
+    def _take_complete(self, claim: proposer_pb2.CompleteOutcomes, late: bool) -> None:
+        mirror = self._mirrors.get(claim.sequence_id)
+        if mirror is None or not _is_current(claim.epoch, claim.base_length, mirror):
+            if not late:
+                self._record.drop("stale_lookahead", f"for sequence {claim.sequence_id}")
+        elif not mirror.outlook.complete(claim):
+            self._record.drop(
+                "bad_complete",
+                f"{len(claim.unlisted_accepted)} positions and {len(claim.unlisted_token_ids)} ids "
+                f"of unlisted outcomes; they must be as many, at most {MAX_UNLISTED}",
+            )
 
     def _block_ahead(self, outcome: proposer_pb2.OutcomeBlock | None) -> DraftBlock | None:
         """The block of an outcome that came true, where it is sound and not empty."""
@@ -284,9 +318,5 @@ class ProposerAnswers:
             return None
 
 
-def _is_current(outcome: proposer_pb2.OutcomeBlock, mirror: Mirror) -> bool:
-    return (
-        not mirror.opening
-        and outcome.block.epoch == mirror.epoch
-        and outcome.base_length == mirror.sent
-    )
+def _is_current(epoch: int, base_length: int, mirror: Mirror) -> bool:
+    return not mirror.opening and epoch == mirror.epoch and base_length == mirror.sent

@@ -141,6 +141,10 @@ class ProposerClient:
         """The last step's blocks by sequence, once."""
         return self._answers.collect() if self._answers is not None else {}
 
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        """Whether it would have no draft to wait for once exactly these ids are committed."""
+        return self._answers is None or self._answers.surely_none(outcomes)
+
     def missed(self) -> None:
         """The last step was waited for until the deadline."""
         if self._answers is None:
@@ -197,6 +201,7 @@ class ProposerClient:
             draft_blocks=record.draft_blocks,
             lookahead_hits=record.lookahead_hits,
             lookahead_misses=record.lookahead_misses,
+            lookahead_none=record.lookahead_none,
             lookahead_late=record.lookahead_late,
             reconnects=max(0, record.welcomes - 1),
             faults=record.faults,

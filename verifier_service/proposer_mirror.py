@@ -14,12 +14,12 @@ from speculation.v1 import proposer_pb2, types_pb2
 
 from verifier_service.messages import DraftBlock, Sampling, SequenceView
 from verifier_service.proposer_handshake import ProposerLimits
+from verifier_service.proposer_outlook import Outlook
 from verifier_service.proposer_state import ProposerRecord
 
 OPEN_CHUNK_IDS = 16_384
 # Bounds one step's size and the time to build it; longer opens go on in the next steps.
 OPEN_IDS_PER_STEP = 65_536
-MAX_OUTCOMES = 128
 MAX_FAULTS = 3
 _SEED_MASK = (1 << 64) - 1
 
@@ -38,7 +38,8 @@ class SentStep:
     """One step as sent.
 
     `ahead` holds, for each sequence where look-ahead could have answered, the outcome that came
-    true, or None; `hits` are the blocks that came of it.
+    true, or None; `hits` are the blocks that came of it, `covered` the sequences for which it had
+    said that there is no draft.
     """
 
     step_id: int
@@ -46,11 +47,12 @@ class SentStep:
     asks: dict[int, Ask] = field(default_factory=dict)
     ahead: dict[int, proposer_pb2.OutcomeBlock | None] = field(default_factory=dict)
     hits: dict[int, DraftBlock] = field(default_factory=dict)
+    covered: set[int] = field(default_factory=set)
 
     @property
     def awaited(self) -> bool:
         """Whether an answer could bring something that look-ahead did not."""
-        return len(self.asks) > len(self.hits)
+        return len(self.asks) > len(self.hits) + len(self.covered)
 
 
 @dataclass(slots=True)
@@ -58,14 +60,14 @@ class Mirror:
     """One sequence at the proposer; `sent` ids of it are there, all of them once not `opening`.
 
     `told` is False while the proposer has heard nothing of the sequence, whatever the epoch.
-    `outcomes` continue `sent` in this epoch and are otherwise unchecked: most are never used.
+    `outlook` is of the round behind `sent`, in this epoch.
     """
 
     epoch: int
     told: bool = False
     sent: int = 0
     opening: bool = True
-    outcomes: list[proposer_pb2.OutcomeBlock] = field(default_factory=list)
+    outlook: Outlook = field(default_factory=Outlook)
 
 
 class Mirrors:
@@ -85,6 +87,8 @@ class Mirrors:
         self._unserved: dict[int, str] = {}
         self._faults: Counter[int] = Counter()
         self._closes: list[tuple[int, bool]] = []
+        # Sequences that only other proposers are asked about.
+        self._elsewhere: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._mirrors)
@@ -95,6 +99,7 @@ class Mirrors:
     def close(self, sequence_id: int, finished: bool) -> None:
         """The sequence is over; the next step says so. Unknown ones are ignored."""
         self._unserved.pop(sequence_id, None)
+        self._elsewhere.discard(sequence_id)
         mirror = self._mirrors.pop(sequence_id, None)
         # What contradicts at the proposer may still take a place there.
         faulted = self._faults.pop(sequence_id, 0) > 0
@@ -108,6 +113,18 @@ class Mirrors:
         if self._faults[sequence_id] > MAX_FAULTS:
             self._leave_out(sequence_id, "faulted")
 
+    def surely_none(self, sequence_id: int, ids: Sequence[int]) -> bool:
+        """Whether no draft would come for a sequence once exactly `ids` are committed to it."""
+        mirror = self._mirrors.get(sequence_id)
+        if mirror is not None:
+            return not mirror.opening and mirror.outlook.excludes(tuple(ids))
+        if sequence_id in self._elsewhere:
+            return True
+        reason = self._unserved.get(sequence_id)
+        if reason == "over_capacity":
+            return len(self._mirrors) >= self._limits.max_sequences
+        return reason is not None
+
     def advance(
         self, views: Sequence[SequenceView], step_id: int, now: float
     ) -> tuple[proposer_pb2.Step, SentStep]:
@@ -118,6 +135,7 @@ class Mirrors:
         limit = self._limits.context_limit
         for view in views:
             if view.only and view.only != self._name:
+                self._elsewhere.add(view.sequence_id)
                 continue
             length = len(view.ids)
             if limit is not None and length >= limit:
@@ -224,13 +242,15 @@ class Mirrors:
             commit.drafted = view.drafted
             commit.accepted = view.accepted
         if not ids:
+            mirror.outlook.asked_again()
             return
         if wanted and self._limits.lookahead:
-            sent.ahead[view.sequence_id] = next(
-                (o for o in mirror.outcomes if o.outcome_token_ids == ids), None
-            )
+            outcome = tuple(ids)
+            sent.ahead[view.sequence_id] = mirror.outlook.block_behind(outcome)
+            if mirror.outlook.excludes(outcome):
+                sent.covered.add(view.sequence_id)
         mirror.sent += len(ids)
-        mirror.outcomes.clear()
+        mirror.outlook.clear()
 
     def _told_name(self, used: str) -> str:
         """The used proposer's name as this one knows it: its own name means itself only."""

@@ -120,7 +120,8 @@ class ProposerPool:
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         """Whether no proposer would have a draft for any of these once these ids are committed."""
-        return not self._clients
+        with self._condition:
+            return all(client.surely_none(outcomes) for client in self._clients)
 
     def states(self) -> list[ProposerState]:
         """Each proposer at this moment, in the order of the addresses."""

@@ -34,8 +34,9 @@ class ProposerState:
 
     `name` and `method` are empty until its first welcome; `detail` says why it is not simply
     connected. `dropped` counts blocks (or whole messages where they hold none) by reason,
-    `lookahead_late` outcomes that came after their round, `unserved` sequences it could not take by
-    reason. `wait_counts` has one entry for each of `proposer_pace.WAIT_BOUNDS_MS` and one for what
+    `lookahead_none` asks of which look-ahead had said that there is no draft, `lookahead_late`
+    outcomes that came after their round, `unserved` sequences it could not take by reason.
+    `wait_counts` has one entry for each of `proposer_pace.WAIT_BOUNDS_MS` and one for what
     is above.
     """
 
@@ -49,6 +50,7 @@ class ProposerState:
     draft_blocks: int = 0
     lookahead_hits: int = 0
     lookahead_misses: int = 0
+    lookahead_none: int = 0
     lookahead_late: int = 0
     reconnects: int = 0
     faults: int = 0
@@ -67,6 +69,7 @@ class ProposerState:
             draft_blocks=self.draft_blocks,
             lookahead_hits=self.lookahead_hits,
             lookahead_misses=self.lookahead_misses,
+            lookahead_none=self.lookahead_none,
         )
 
 
@@ -119,6 +122,7 @@ class ProposerRecord:
         self.draft_blocks = 0
         self.lookahead_hits = 0
         self.lookahead_misses = 0
+        self.lookahead_none = 0
         self.lookahead_late = 0
         self.welcomes = 0
         self.faults = 0

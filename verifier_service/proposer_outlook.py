@@ -1,0 +1,80 @@
+"""What one proposer's look-ahead has told of one sequence's round in flight; knows no stream.
+
+Everything here was claimed by a proposer: a false claim costs drafts, never a wrong token.
+"""
+
+from __future__ import annotations
+
+from speculation.v1 import proposer_pb2
+
+MAX_OUTCOMES = 128
+MAX_UNLISTED = 4096
+
+
+class Outlook:
+    """Outcomes that have a block, and whether any other outcome could have one.
+
+    Blocks are otherwise unchecked: most are never used. `own_block` are the draft ids that the
+    proposer itself gave behind what is committed.
+    """
+
+    __slots__ = ("_complete", "_complete_block", "_outcomes", "_overfull", "own_block")
+
+    def __init__(self) -> None:
+        self.own_block: tuple[int, ...] = ()
+        self._outcomes: dict[tuple[int, ...], proposer_pb2.OutcomeBlock] = {}
+        self._overfull = False
+        self._complete: proposer_pb2.CompleteOutcomes | None = None
+        self._complete_block: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        """The number of outcomes that have a block."""
+        return len(self._outcomes)
+
+    def clear(self) -> None:
+        """The round is over."""
+        self.own_block = ()
+        self._outcomes.clear()
+        self._overfull = False
+        self._complete = None
+
+    def asked_again(self) -> None:
+        """The same text is asked about again: what is complete is so for the older answer."""
+        self._complete = None
+
+    def add(self, outcome: proposer_pb2.OutcomeBlock) -> bool:
+        """Keep an outcome's block, the first one of each; False where there are too many."""
+        if len(self._outcomes) >= MAX_OUTCOMES:
+            self._overfull = True
+            return False
+        self._outcomes.setdefault(tuple(outcome.outcome_token_ids), outcome)
+        return True
+
+    def complete(self, claim: proposer_pb2.CompleteOutcomes) -> bool:
+        """All outcomes were told. False where the claim itself makes no sense."""
+        unlisted = len(claim.unlisted_token_ids)
+        if unlisted != len(claim.unlisted_accepted) or unlisted > MAX_UNLISTED:
+            return False
+        if not self._overfull:
+            self._complete = claim
+            self._complete_block = self.own_block
+        return True
+
+    def block_behind(self, ids: tuple[int, ...]) -> proposer_pb2.OutcomeBlock | None:
+        """What was prepared for the round's end with exactly `ids` committed."""
+        return self._outcomes.get(ids)
+
+    def excludes(self, ids: tuple[int, ...]) -> bool:
+        """Whether the proposer has said that it offers nothing once exactly `ids` are committed."""
+        claim = self._complete
+        if claim is None or not ids or ids in self._outcomes:
+            return False
+        accepted = len(ids) - 1
+        if ids[:accepted] != self._complete_block[:accepted]:
+            return False
+        token = ids[accepted]
+        # Most tokens are not in the list at all, which is read faster than the pairs.
+        return token not in claim.unlisted_token_ids or not any(
+            token == other and accepted == kept
+            for kept, other in zip(claim.unlisted_accepted, claim.unlisted_token_ids, strict=True)
+        )
