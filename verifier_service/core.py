@@ -16,6 +16,9 @@ class CoreStats:
 
     running: int = 0
     waiting: int = 0
+    # Requests that have come to the scheduler since start: what was submitted and is not among them
+    # waits as well.
+    taken: int = 0
     kv_blocks_total: int = 0
     kv_blocks_free: int = 0
     # Sums since start: prompt tokens looked for in the cache, those found, sequences preempted.

@@ -49,6 +49,7 @@ class Core:
         self._asking = AskingCost()
         self._commands: deque[Callable[[], None]] = deque()
         self._queued = 0
+        self._taken = 0
         self._wake = threading.Condition()
         self._stopping = False
         self._failure = ""
@@ -98,6 +99,7 @@ class Core:
 
     def _add(self, request: Request, sink: OutputSink) -> None:
         self._queued -= 1
+        self._taken += 1
         try:
             self._scheduler.add(request, sink)
         except (QueueFullError, ValueError) as error:
@@ -199,6 +201,7 @@ class Core:
         return CoreStats(
             running=self._scheduler.num_running,
             waiting=self._scheduler.num_waiting,
+            taken=self._taken,
             kv_blocks_total=self._engine.cache.num_blocks,
             kv_blocks_free=self._scheduler.num_free_blocks,
             prefix_cache_queries=self._scheduler.prefix_cache_queries,
