@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tests.toy import Toy
-from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Verdict
 from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.layout import pack_choices
 from verifier_service.engines.logprobs import prompt_rows, with_logprobs
@@ -57,7 +57,7 @@ class ToyEngine:
     def cache(self) -> CacheShape:
         return self._cache
 
-    def run(self, chunks: list[Chunk], *, steady: bool = False) -> list[Verdict | None]:
+    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
         if self.fail_at == len(self.steps):
             raise RuntimeError("the toy engine was told to fail")
         self.steps.append([_copy(chunk) for chunk in chunks])

@@ -2,7 +2,8 @@
 
 The thread never waits for the edge: sinks must not block. Outputs are handed out when the next step
 is planned: what the edge does with them overlaps with the forward, not with the answers of
-proposers, for which the whole step waits.
+proposers, for which the whole step waits. Where no draft can come the next step is begun before any
+of this is done, so that the device does not wait for it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from verifier_service.asking import AskingCost
 from verifier_service.controller import Controller
 from verifier_service.core import CoreStats, QueueFullError
-from verifier_service.engines.base import Engine
+from verifier_service.engines.base import Engine, GoesOn, Verdict
 from verifier_service.messages import DraftSource, ModelInfo, Output, OutputSink, Request
-from verifier_service.scheduler import PREFILL, Scheduler, StepTimes
+from verifier_service.scheduler import PREFILL, Planned, Scheduler, StepTimes
 from verifier_service.speculation_watch import SpeculationWatch
 
 _log = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ class Core:
         self._pending: list[tuple[OutputSink, Output]] = []
         # When the last step ended, in ns; None after a time without work.
         self._ended: int | None = None
+        # When the next step was begun, in ns; None while it was not.
+        self._begun: int | None = None
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self._thread.start()
 
@@ -123,7 +126,7 @@ class Core:
                     self._flush()
                     self._tell_closed()
                     self._stats = self._snapshot()
-                    self._ended = None
+                    self._ended = self._begun = None
                     self._wake.wait()
                 if self._stopping:
                     return False
@@ -152,12 +155,17 @@ class Core:
             self._engine.copy_blocks(copies)
         self._flush()
         if not planned:
+            self._begun = None
             return
         chunks = [part.chunk for part in planned]
+        # What is done before a step that was begun already costs nothing: the device works.
+        begun, self._begun = self._begun, None
+        hidden = begun is not None
         started = time.perf_counter_ns()
-        steady = not asked and not views and scheduler.is_steady
-        verdicts = self._engine.run(chunks, steady=steady)
-        spent = time.perf_counter_ns() - started
+        before = 0 if hidden else started - began
+        verdicts = self._engine.run(chunks, goes_on=self._goes_on(planned, asked or bool(views)))
+        ran = time.perf_counter_ns()
+        spent = ran - (started if begun is None else begun)
         prefilled = sum(len(p.chunk.ids) for p in planned if p.decision is PREFILL)
         controller.observe_step(
             len(chunks),
@@ -167,15 +175,15 @@ class Core:
             spent * 1e-9 + self._asking.around(len(chunks)),
             prefill_tokens=prefilled,
         )
-        times = StepTimes(waited, spent, time.perf_counter_ns() - began - spent)
+        times = StepTimes(waited, spent, before)
         self._pending.extend(scheduler.apply(planned, verdicts, times))
-        around = time.perf_counter_ns() - began - spent
+        ended = time.perf_counter_ns()
+        around = before + (0 if self._begun is not None else ended - ran)
         if asked:
-            cost = self._asking.of(len(chunks), around * 1e-9, (asking + waited) * 1e-9)
-            controller.observe_wait(cost)
+            known = 0 if hidden else asking + waited
+            controller.observe_wait(self._asking.of(len(chunks), around * 1e-9, known * 1e-9))
         elif not prefilled:
             self._asking.observe_plain(len(chunks), around * 1e-9)
-        ended = time.perf_counter_ns()
         if not prefilled:
             tokens = sum(len(verdict.tokens) for verdict in verdicts if verdict is not None)
             seconds = (ended - (self._ended or began)) * 1e-9
@@ -183,6 +191,24 @@ class Core:
         self._ended = ended
         self._stats = self._snapshot()
         self._watch.observe(self._stats.speculation_state)
+
+    def _goes_on(self, planned: Sequence[Planned], drafting: bool) -> GoesOn:
+        """Says whether a plain step of the same sequences follows, and notes that it is begun."""
+
+        def goes_on(verdicts: Sequence[Verdict]) -> bool:
+            if not self._scheduler.is_steady:
+                return False
+            if drafting:
+                outcomes = [
+                    (part.sequence.sequence_id, verdict.tokens)
+                    for part, verdict in zip(planned, verdicts, strict=True)
+                ]
+                if not self._source.surely_none(outcomes):
+                    return False
+            self._begun = time.perf_counter_ns()
+            return True
+
+        return goes_on
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []

@@ -114,9 +114,11 @@ class Scheduler:
 
     @property
     def is_steady(self) -> bool:
-        """Whether nothing waits and all that runs is decoding."""
+        """Whether nothing waits and all that runs is decoding, without drafts of its own."""
         queues = self._queues
-        return not queues.waiting and all(sequence.decoding for sequence in queues.running)
+        return not queues.waiting and all(
+            sequence.decoding and sequence.request.prediction is None for sequence in queues.running
+        )
 
     def add(self, request: Request, sink: OutputSink) -> None:
         """Queue a request. Raises QueueFullError, and ValueError for an id that is in use."""

@@ -5,17 +5,18 @@ Knows ids, positions and blocks; does not know requests, proposers or text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from outrider.records import record
 from verifier_service.messages import ModelInfo, QForm, Sampling, SparseRow, TokenLogprob
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Chunk:
     """One sequence's part of a step.
 
@@ -41,7 +42,7 @@ class Chunk:
     prompt_logprobs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Verdict:
     """What the target says to one chunk: drafts accepted, and these plus its own token.
 
@@ -68,6 +69,11 @@ class CacheShape:
     neighbours: bool = False
 
 
+# Asked with a step's verdicts, in the order of its chunks: whether what follows is most likely one
+# plain step of the same sequences, so that it may be begun before it is asked for.
+GoesOn = Callable[[Sequence[Verdict]], bool]
+
+
 class Engine(Protocol):
     """The target model. Not thread-safe: one thread runs it."""
 
@@ -77,11 +83,11 @@ class Engine(Protocol):
     @property
     def cache(self) -> CacheShape: ...
 
-    def run(self, chunks: list[Chunk], *, steady: bool = False) -> list[Verdict | None]:
+    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
         """One forward over all chunks; a verdict for each that samples, None for the others.
 
-        `steady` says that the next step will most likely be the same sequences without drafts: an
-        engine may begin it before it is asked to.
+        An engine that can begin the next step unasked asks `goes_on` first, at most once and as
+        soon as it knows the verdicts; if that says so the step is begun before `run` returns.
         """
 
     def device_busy_s(self) -> float | None:

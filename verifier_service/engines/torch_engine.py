@@ -15,7 +15,7 @@ from contextlib import nullcontext
 import torch
 
 from verifier_service.engines.attention import PagedCache
-from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Verdict
 from verifier_service.engines.batch_invariant_forward import check_device, choose_invariant
 from verifier_service.engines.buckets import Buckets
 from verifier_service.engines.choosing import Chooser
@@ -90,7 +90,7 @@ class TorchEngine:
         return self._cache_shape
 
     @torch.inference_mode()
-    def run(self, chunks: list[Chunk], *, steady: bool = False) -> list[Verdict | None]:
+    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
         """See `Engine.run`. Verifications are replayed where captured, everything else is not."""
         if self._graphs is None:
             return self._run_eagerly(chunks)
@@ -105,10 +105,11 @@ class TorchEngine:
         if len(verifying) == len(chunks):
             if launched.result is not None:
                 chosen = launched.verdicts(len(chunks))
-                if steady:
+                if goes_on is not None:
                     limit = self._loaded.max_model_len
                     following = expect(chunks, chosen, self._cache_shape, limit)
-                    self._graphs.begin_next(following, launched)
+                    if following is not None and goes_on(chosen):
+                        self._graphs.begin_next(following, launched)
                 verdicts = [*chosen]
             return verdicts
         # The host prepares the prefill while the device verifies.

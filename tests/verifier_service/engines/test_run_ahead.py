@@ -20,6 +20,7 @@ __all__ = ["llama"]
 
 LONG = replace(GREEDY, max_tokens=100)
 LONG_RANDOM = replace(RANDOM, max_tokens=100)
+LONG_FILTERED = replace(LONG_RANDOM, top_p=0.8)
 
 
 @pytest.fixture
@@ -61,13 +62,14 @@ class Run:
 
     def step(self, *, steady: bool, rows: list[int] | None = None) -> None:
         rows = list(range(len(self.ids))) if rows is None else rows
-        verdicts = self.target.run([self.chunk(row) for row in rows], steady=steady)
+        goes_on = (lambda _: True) if steady else None
+        verdicts = self.target.run([self.chunk(row) for row in rows], goes_on=goes_on)
         for row, verdict in zip(rows, verdicts, strict=True):
             assert verdict is not None
             self.ids[row] += verdict.tokens
 
 
-@pytest.mark.parametrize("samplings", [[LONG], [LONG_RANDOM], [LONG, LONG_RANDOM, LONG_RANDOM]])
+@pytest.mark.parametrize("samplings", [[LONG], [LONG_RANDOM], [LONG, LONG_FILTERED, LONG_RANDOM]])
 def test_steady_decoding_fills_once_and_says_the_same(
     llama: Path, samplings: list[Sampling], monkeypatch: pytest.MonkeyPatch, fills: list[int]
 ) -> None:
@@ -108,6 +110,46 @@ def test_drafts_after_a_steady_step_are_verified(
     assert answers[:2] == answers[2:]
 
 
+def test_a_plain_step_is_begun_behind_drafts(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, fills: list[int]
+) -> None:
+    plain, ahead = Run(engine(llama), [LONG] * 2), Run(paged_engine(llama, monkeypatch), [LONG] * 2)
+    for _ in range(8):
+        plain.step(steady=False)
+    right = plain.ids[0][len(PROMPTS[0]) :]
+    fills.clear()
+    for drafts in ([right[0], right[1]], [right[3], -1], []):
+        drafts = [token if token >= 0 else (right[4] + 1) % 32 for token in drafts]
+        chunks = [ahead.chunk(0, drafts), ahead.chunk(1)]
+        verdicts = ahead.target.run(chunks, goes_on=lambda _: True)
+        for row, verdict in enumerate(verdicts):
+            assert verdict is not None
+            ahead.ids[row] += verdict.tokens
+    # Three tokens, two (one draft was wrong), one: what the last step needs was filled ahead.
+    assert len(ahead.ids[0]) == len(PROMPTS[0]) + 6
+    assert fills == [2, 2, 2, 2]
+    for _ in range(4):
+        ahead.step(steady=True)
+    assert fills == [2, 2, 2, 2]
+    for row in range(2):
+        shorter = min(len(ahead.ids[row]), len(plain.ids[row]))
+        assert ahead.ids[row][:shorter] == plain.ids[row][:shorter]
+
+
+def test_nothing_is_begun_against_the_word_of_the_host(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, fills: list[int]
+) -> None:
+    run = Run(paged_engine(llama, monkeypatch), [LONG])
+    fills.clear()
+    told = []
+    for _ in range(2):
+        (verdict,) = run.target.run([run.chunk(0)], goes_on=lambda seen: bool(told.append(seen)))
+        assert verdict is not None
+        assert told[-1] == [verdict]
+        run.ids[0] += verdict.tokens
+    assert fills == [1, 1]
+
+
 def test_a_block_table_that_was_taken_away_is_noticed(
     llama: Path, monkeypatch: pytest.MonkeyPatch, fills: list[int]
 ) -> None:
@@ -143,7 +185,7 @@ def test_a_block_that_came_later_is_sent_to_the_device_first(
 def test_requests_that_need_more_than_the_captured_choice_never_run_ahead(
     llama: Path, monkeypatch: pytest.MonkeyPatch, fills: list[int]
 ) -> None:
-    run = Run(paged_engine(llama, monkeypatch), [replace(LONG_RANDOM, top_k=3)])
+    run = Run(paged_engine(llama, monkeypatch), [replace(LONG_RANDOM, logprobs=0)])
     fills.clear()
     for _ in range(3):
         run.step(steady=True)
@@ -156,6 +198,17 @@ CACHE = CacheShape(8, 4)
 def chunk(start: int, blocks: list[int], sampling: Sampling = LONG, drafts: int = 0) -> Chunk:
     ids = [3] * (drafts + 1)
     return Chunk(ids, start, blocks, drafts, True, sampling, prompt_length=2)
+
+
+def test_what_is_expected_lies_behind_the_accepted_drafts() -> None:
+    asked = chunk(4, [7, 6, 1], drafts=3)
+    (expected,) = expect([asked], [Verdict(2, [3, 3, 9])], CACHE, 32) or []
+    assert (expected.token, expected.start, expected.blocks) == (9, 7, (7, 6))
+    assert expected.is_met_by(expected.as_chunk())
+    stopping = replace(asked, sampling=replace(LONG, stop_token_ids=frozenset({3})))
+    assert expect([stopping], [Verdict(2, [3, 3, 9])], CACHE, 32) is None
+    short = replace(asked, blocks=[7, 6])
+    assert expect([short], [Verdict(3, [3, 3, 3, 9])], CACHE, 32) is None
 
 
 def test_what_is_expected_is_one_position_on() -> None:
@@ -181,10 +234,9 @@ def test_what_is_expected_is_one_position_on() -> None:
         (chunk(7, [0, 1]), 9),
         (chunk(5, [0, 1], replace(LONG, max_tokens=5)), 9),
         (chunk(5, [0, 1], replace(LONG, stop_token_ids=frozenset({9}))), 9),
-        (chunk(5, [0, 1, 2], LONG, drafts=1), 9),
         (chunk(15, [0, 1, 2, 3, 4]), 9),
     ],
-    ids=["no block", "max_tokens", "stop", "drafts", "context"],
+    ids=["no block", "max_tokens", "stop", "context"],
 )
 def test_nothing_is_expected_where_the_sequence_cannot_go_on(asked: Chunk, token: int) -> None:
     assert expect([asked], [Verdict(0, [token])], CACHE, 16) is None

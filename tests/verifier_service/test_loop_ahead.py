@@ -1,0 +1,171 @@
+"""The step that is begun before the host has asked for it: when, and what it is said to cost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from tests.toy_engine import Guess, ToyEngine, ToySource, random_guess
+from tests.verifier_service.test_loop import Answer, request
+from verifier_service import loop
+from verifier_service.controller import Controller
+from verifier_service.costs import CostTable
+from verifier_service.engines.base import Chunk, GoesOn, Verdict
+from verifier_service.loop import Core
+from verifier_service.messages import DraftBlock, Request, SequenceView
+from verifier_service.prediction import PredictedIds
+from verifier_service.scheduler import Scheduler
+
+FORWARD_NS, ASKING_NS = 5_000_000, 1_000_000
+
+
+class Clock:
+    """Time that passes only where it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def perf_counter_ns(self) -> int:
+        return self.now
+
+
+class AheadEngine(ToyEngine):
+    """Asks after each step of verifications whether to begin the next; a forward takes its time.
+
+    What was begun is computed when it is asked for; only the clock knows of the difference.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.ready: int | None = None
+        self.asked: list[tuple[list[Verdict], bool]] = []
+
+    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
+        verdicts = super().run(chunks)
+        begun, self.ready = self.ready, None
+        self.clock.now = max(self.clock.now, begun or self.clock.now + FORWARD_NS)
+        told = [verdict for verdict in verdicts if verdict is not None]
+        verifying = all(chunk.samples and len(chunk.ids) == chunk.drafts + 1 for chunk in chunks)
+        if goes_on is not None and verifying:
+            begins = goes_on(told)
+            self.asked.append((told, begins))
+            if begins:
+                self.ready = self.clock.now + FORWARD_NS
+        return verdicts
+
+
+class SlowSource(ToySource):
+    """Takes its time, and knows beforehand whether drafts will come where it is told to."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        guess: Guess,
+        knows: Callable[[int], bool],
+    ) -> None:
+        super().__init__(guess)
+        self.clock = clock
+        self.knows = knows
+        self.outcomes: list[list[tuple[int, list[int]]]] = []
+
+    def collect(self) -> dict[int, list[DraftBlock]]:
+        self.clock.now += ASKING_NS
+        return super().collect()
+
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        self.outcomes.append([(sequence_id, list(ids)) for sequence_id, ids in outcomes])
+        return self.knows(len(self.outcomes))
+
+
+class SpyController(Controller):
+    waits: list[float]
+    spent: list[float]
+
+    def observe_wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        super().observe_wait(seconds)
+
+    def observe_step(
+        self,
+        sequences: int,
+        query_tokens: int,
+        context_tokens: int,
+        seconds: float,
+        prefill_tokens: int = 0,
+    ) -> None:
+        if not prefill_tokens:
+            self.spent.append(seconds)
+        super().observe_step(sequences, query_tokens, context_tokens, seconds, prefill_tokens)
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    guess: Guess,
+    knows: Callable[[int], bool],
+    requests: Sequence[Request],
+) -> SimpleNamespace:
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    engine = AheadEngine(clock)
+    source = SlowSource(clock, guess, knows)
+    controller = SpyController(4, CostTable.from_profile({1: 0.005, 33: 0.006}), adaptive=False)
+    controller.waits, controller.spent = [], []
+    scheduler = Scheduler(
+        engine.cache,
+        controller,
+        num_speculative_tokens=4,
+        max_num_seqs=4,
+        max_num_batched_tokens=32,
+        max_waiting=10,
+    )
+    core = Core(engine, scheduler, controller, source, max_waiting=10, speculative=True)
+    answers = [Answer() for _ in requests]
+    for one, answer in zip(requests, answers, strict=True):
+        core.submit(one, answer)
+    tokens = [answer.wait().tokens for answer in answers]
+    core.shutdown()
+    return SimpleNamespace(engine=engine, source=source, controller=controller, tokens=tokens)
+
+
+def nothing(view: SequenceView, rng: random.Random) -> Sequence[int]:
+    return ()
+
+
+def test_asking_is_free_where_no_draft_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run(monkeypatch, nothing, lambda _: True, [request("a")])
+    # Behind the prompt's step nothing is begun; for the last token nothing is asked.
+    assert seen.controller.waits == pytest.approx([ASKING_NS * 1e-9] + [0.0] * 9)
+    assert seen.controller.spent == pytest.approx([FORWARD_NS * 1e-9] * 11)
+
+
+def test_asking_costs_what_it_takes_where_drafts_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run(monkeypatch, nothing, lambda _: False, [request("a")])
+    # The last step asked for nothing: there is no room for a draft.
+    assert [begins for _, begins in seen.engine.asked] == [False] * 10 + [True]
+    assert seen.controller.waits == pytest.approx([ASKING_NS * 1e-9] * 10)
+    assert seen.controller.spent == pytest.approx([FORWARD_NS * 1e-9] * 11)
+
+
+def test_the_source_is_asked_of_what_was_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run(monkeypatch, random_guess, lambda number: number % 3 > 0, [request("a")])
+    plain = run(monkeypatch, nothing, lambda _: True, [request("a")])
+    assert seen.tokens == plain.tokens
+    told = [ids for outcome in seen.source.outcomes for _, ids in outcome]
+    said = [verdict.tokens for verdicts, _ in seen.engine.asked for verdict in verdicts]
+    assert told == said[: len(told)]
+    assert len(told) >= len(said) - 1
+    assert [begins for _, begins in seen.engine.asked][: len(told)] == [
+        number % 3 > 0 for number in range(1, len(told) + 1)
+    ]
+
+
+def test_a_prediction_of_its_own_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = request("a")
+    own.prediction = PredictedIds([1, 2, 3, 4, 5])
+    seen = run(monkeypatch, nothing, lambda _: True, [own])
+    assert seen.engine.asked
+    assert not any(begins for _, begins in seen.engine.asked)
