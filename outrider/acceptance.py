@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 from speculation.v1 import types_pb2
 
+from outrider.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record(frozen=True, slots=True)
 class Round:
     """One verification of one sequence, after cuts by stop conditions.
 

@@ -5,14 +5,13 @@ Knows survival chances and step seconds; knows no blocks, proposers or history.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from outrider.records import record
 from verifier_service.costs import CostTable, Floats
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Admission:
     """The best set of drafts, and what the scan saw.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from outrider.records import record
 from verifier_service.messages import DraftBlock
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Candidate:
     """One decoding sequence of a step and the blocks offered for it, each by another proposer.
 
@@ -26,7 +26,7 @@ class Candidate:
     opted_out: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Decision:
     """Verify the first `drafted` ids of `block`; `off_reason` says why where that is none."""
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.acceptance import Round
+from outrider.records import record
 
 # The proposer's name of drafts that come from a request's own prediction.
 PREDICTION = "prediction"
@@ -72,7 +73,7 @@ class Sampling:
     prompt_logprobs: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TokenLogprob:
     """A token's log-probability under the target's unprocessed distribution.
 
@@ -113,7 +114,7 @@ class Constraint(Protocol):
         """Whether the output may end here; it may go on as well unless it has ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SparseRow:
     """q of one draft token: ids and probabilities times 2^32, summing to 2^32 exactly."""
 
@@ -121,7 +122,7 @@ class SparseRow:
     masses: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DraftBlock:
     """A chain of draft tokens that continues `base_length` committed ids.
 
@@ -140,7 +141,7 @@ class DraftBlock:
     refused: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SequenceView:
     """One sequence as proposers see it when drafts are asked for.
 
@@ -195,7 +196,7 @@ class Request:
     traceparent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Output:
     """Tokens of one round; the last one carries why the request finished.
 

@@ -6,8 +6,8 @@ Knows candidates, estimates and the choice between proposers; knows no cost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from outrider.records import record
 from verifier_service.candidates import Candidate
 from verifier_service.choice import ChooseBlock
 from verifier_service.estimates import AcceptanceEstimates, Floats
@@ -15,7 +15,7 @@ from verifier_service.messages import DraftBlock, QForm
 from verifier_service.offsets import Key
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Offers:
     """One entry for each candidate that has a block and may use it, in the candidates' order.
 

@@ -54,26 +54,27 @@ class Sequence:
     # When it was queued, and how long it then waited before it first ran.
     queued_at: int = field(default_factory=time.perf_counter_ns)
     queue_ns: int = -1
+    # What its request says once and for all, at hand because every step reads it.
+    sampling: Sampling = field(init=False)
+    prompt_length: int = field(init=False)
+    greedy: bool = field(init=False)
+    # How many ids it has once `max_tokens` are emitted.
+    full_length: int = field(init=False)
 
-    @property
-    def sampling(self) -> Sampling:
-        return self.request.sampling
-
-    @property
-    def prompt_length(self) -> int:
-        return len(self.request.prompt_ids)
+    def __post_init__(self) -> None:
+        request = self.request
+        self.sampling = request.sampling
+        self.prompt_length = len(request.prompt_ids)
+        self.greedy = is_greedy(request.sampling)
+        self.full_length = self.prompt_length + request.sampling.max_tokens
 
     @property
     def num_output(self) -> int:
-        return len(self.ids) - len(self.request.prompt_ids)
+        return len(self.ids) - self.prompt_length
 
     @property
     def decoding(self) -> bool:
         return self.computed == len(self.ids) - 1
-
-    @property
-    def greedy(self) -> bool:
-        return is_greedy(self.request.sampling)
 
     @property
     def prompt_untold(self) -> bool:
@@ -88,8 +89,10 @@ class Sequence:
 
     def most_drafts(self) -> int:
         """Drafts that may be verified now: a round emits one token more than it accepts."""
-        left = self.request.sampling.max_tokens - self.num_output
-        return max(min(self.draft_limit, left - 1), 0)
+        room = self.full_length - len(self.ids) - 1
+        if room > self.draft_limit:
+            return self.draft_limit
+        return room if room > 0 else 0
 
     def own_block(self) -> DraftBlock | None:
         """Drafts of the request's own prediction behind the ids as they are."""
@@ -105,7 +108,7 @@ class Sequence:
             ids=self.ids,
             prompt_length=self.prompt_length,
             max_draft_tokens=wanted,
-            sampling=self.request.sampling,
+            sampling=self.sampling,
             proposer=self.proposer,
             drafted=self.drafted,
             accepted=self.accepted,
@@ -127,11 +130,12 @@ class Sequence:
 
     def cut(self, tokens: list[int]) -> tuple[list[int], FinishReason | None, int | None]:
         """What of a round's tokens is emitted, why the request ends there, and the stop id."""
-        stops = self.request.sampling.stop_token_ids
-        left = self.request.sampling.max_tokens - self.num_output
-        for i, token in enumerate(tokens[:left]):
-            if token in stops:
-                return tokens[: i + 1], FinishReason.STOP, token
+        stops = self.sampling.stop_token_ids
+        left = self.full_length - len(self.ids)
+        if not stops.isdisjoint(tokens):
+            for i, token in enumerate(tokens[:left]):
+                if token in stops:
+                    return tokens[: i + 1], FinishReason.STOP, token
         if len(tokens) >= left:
             return tokens[:left], FinishReason.LENGTH, None
         return tokens, None, None

@@ -6,9 +6,9 @@ Knows sequences, chunks, decisions and verdicts; does not know queues or blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence as TypingSequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from outrider.records import record
 from verifier_service import constraints
 from verifier_service.controller import Controller, Decision
 from verifier_service.engines.base import Chunk, Verdict
@@ -18,7 +18,7 @@ from verifier_service.sequences import Sequence
 PREFILL = Decision(None, 0, "prefill")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Planned:
     """One sequence's part of a step and the decision behind it."""
 
@@ -28,7 +28,7 @@ class Planned:
     offered: tuple[DraftBlock, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StepTimes:
     """Nanoseconds that the step waited for drafts and that its forward and sampling took.
 
@@ -63,19 +63,20 @@ class StepRecorder(Protocol):
 def round_chunk(sequence: Sequence, decision: Decision) -> Chunk:
     """A sequence's last id and the drafts behind it. Raises ConstraintFailure."""
     block = decision.block
-    drafts = list(block.token_ids[: decision.drafted]) if block else []
+    drafts = block.token_ids[: decision.drafted] if block is not None else ()
+    constrained = sequence.request.constraint is not None
     return Chunk(
-        ids=[sequence.ids[-1], *drafts],
-        start=sequence.computed,
-        blocks=sequence.blocks,
-        drafts=len(drafts),
-        samples=True,
-        sampling=sequence.sampling,
-        q_form=block.q_form if block else QForm.ONE_HOT,
-        q=block.q[: decision.drafted] if block else (),
-        sequence_ids=sequence.ids,
-        prompt_length=sequence.prompt_length,
-        mask=constraints.masks(sequence, drafts),
+        [sequence.ids[-1], *drafts],
+        sequence.computed,
+        sequence.blocks,
+        len(drafts),
+        True,
+        sequence.sampling,
+        block.q_form if block is not None else QForm.ONE_HOT,
+        block.q[: decision.drafted] if block is not None else (),
+        sequence.ids,
+        sequence.prompt_length,
+        constraints.masks(sequence, list(drafts)) if constrained else None,
     )
 
 
