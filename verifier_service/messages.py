@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from outrider.acceptance import Round
 from outrider.records import record
+from verifier_service.grammar.structure import AskedStructure
 
 # The proposer's name of drafts that come from a request's own prediction.
 PREDICTION = "prediction"
@@ -194,6 +195,8 @@ class Request:
     prediction: OwnDrafts | None = None
     # W3C trace context for proposers; empty where the request is not traced.
     traceparent: str = ""
+    # What the constraint is made of where the engine runs in another process, which makes it there.
+    structure: AskedStructure | None = None
 
 
 @record(frozen=True, slots=True)

@@ -33,5 +33,13 @@ class Structure:
     closed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class AskedStructure:
+    """A structure of one answer, which those of `stop_ids` that have no text may end, too."""
+
+    structure: Structure
+    stop_ids: tuple[int, ...] = ()
+
+
 class HopelessStructureError(Exception):
     """No grammar can be made of a structure, or none that anything matches; says why."""
