@@ -1,7 +1,7 @@
 """Blocks for likely outcomes of the round in flight, made while the verifier runs.
 
 Knows what was drafted in the last answer; does not know when there is time. Work comes in pieces
-of one sequence, so that whoever drives it can stop the moment a step arrives.
+of one outcome, so that whoever drives it can stop the moment a step arrives.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from typing import NamedTuple
 
 from speculation.v1 import proposer_pb2, types_pb2
 
-from proposer_service.proposers.base import MAX_OUTCOMES, Draft, Proposer
+from proposer_service.proposers.base import MAX_OUTCOMES, Complete, Draft, Outcome, Proposer
 from proposer_service.sequences import OpenSequence
+
+# Enough for a message of its own: the verifier reads it while others are made.
+FULL_MESSAGE = 64
 
 
 class DraftedSequence(NamedTuple):
-    """One sequence of the last answer, what it got, and how much was wanted.
+    """One sequence that was asked about in the last step, its draft (or none), how much was wanted.
 
     The sequence stays as it is until the next step is answered.
     """
@@ -27,6 +30,17 @@ class DraftedSequence(NamedTuple):
     max_draft_tokens: int
 
 
+class _Preparation:
+    """One sequence's outcomes, as far as they were taken."""
+
+    __slots__ = ("asked", "count", "outcomes")
+
+    def __init__(self, asked: DraftedSequence, outcomes: Iterator[Outcome | Complete]) -> None:
+        self.asked = asked
+        self.outcomes = outcomes
+        self.count = 0
+
+
 class LookaheadRound:
     """Outcome blocks for the sequences of one step."""
 
@@ -34,42 +48,84 @@ class LookaheadRound:
         self, proposer: Proposer, step_id: int, drafted: list[DraftedSequence], context_limit: int
     ) -> None:
         self._proposer = proposer
+        self._step_id = step_id
         self._message = proposer_pb2.Lookahead(step_id=step_id)
+        self._entries = 0
         self._drafted = drafted
         self._context_limit = context_limit
 
+    @property
+    def full(self) -> bool:
+        """Whether what was prepared is worth a message."""
+        return self._entries >= FULL_MESSAGE
+
     def prepare(self) -> Iterator[None]:
-        """Prepares one sequence's blocks for each item."""
-        for sequence in self._drafted:
-            self._prepare(sequence)
+        """Prepares one outcome for each item: first each sequence's likeliest, then the others."""
+        begun = []
+        for asked in self._drafted:
+            outcomes = self._proposer.lookahead(
+                asked.sequence.number, asked.draft, asked.max_draft_tokens
+            )
+            preparation = _Preparation(asked, iter(outcomes))
+            if self._prepare_next(preparation):
+                begun.append(preparation)
             yield
+        for preparation in begun:
+            while self._prepare_next(preparation):
+                yield
 
     def message(self) -> proposer_pb2.ProposeResponse | None:
-        """What was prepared so far; None where that is nothing."""
-        if not self._message.blocks:
+        """What was prepared since the last message; None where that is nothing."""
+        if not self._entries:
             return None
-        return proposer_pb2.ProposeResponse(lookahead=self._message)
+        message = proposer_pb2.ProposeResponse(lookahead=self._message)
+        self._message = proposer_pb2.Lookahead(step_id=self._step_id)
+        self._entries = 0
+        return message
 
-    def _prepare(self, drafted: DraftedSequence) -> None:
-        sequence = drafted.sequence
-        outcomes = self._proposer.lookahead(
-            sequence.number, drafted.draft, drafted.max_draft_tokens
-        )
-        for outcome in outcomes[:MAX_OUTCOMES]:
-            base_length = sequence.length + len(outcome.ids)
-            allowed = drafted.max_draft_tokens
-            if self._context_limit:
-                allowed = min(allowed, self._context_limit - base_length)
-            if allowed < 1 or not outcome.draft.ids:
-                continue
-            added = self._message.blocks.add()
-            added.base_length = sequence.length
-            added.outcome_token_ids.extend(outcome.ids)
-            block = added.block
-            block.sequence_id = drafted.sequence_id
-            block.epoch = sequence.epoch
-            block.base_length = base_length
-            block.token_ids.extend(outcome.draft.ids[:allowed])
-            block.q_form = types_pb2.Q_FORM_ONE_HOT
-            block.match_length = outcome.draft.match_length
-            block.confidences.extend(outcome.draft.confidences[:allowed])
+    def _prepare_next(self, preparation: _Preparation) -> bool:
+        """Add the next outcome; False where there is none."""
+        item = next(preparation.outcomes, None)
+        if isinstance(item, Outcome):
+            if preparation.count == MAX_OUTCOMES:
+                return False
+            preparation.count += 1
+            self._add_outcome(preparation.asked, item)
+            return True
+        if item is not None:
+            self._add_complete(preparation.asked, item)
+        return False
+
+    def _add_outcome(self, asked: DraftedSequence, outcome: Outcome) -> None:
+        sequence, allowed = asked.sequence, asked.max_draft_tokens
+        base_length = sequence.length + len(outcome.ids)
+        if self._context_limit:
+            allowed = min(allowed, self._context_limit - base_length)
+        draft = outcome.draft
+        if allowed < 1 or not draft.ids:
+            return
+        self._entries += 1
+        # Setting fields one by one takes half the time of naming them all in add().
+        added = self._message.blocks.add()
+        added.base_length = sequence.length
+        added.outcome_token_ids.extend(outcome.ids)
+        block = added.block
+        block.sequence_id = asked.sequence_id
+        block.epoch = sequence.epoch
+        block.base_length = base_length
+        block.token_ids.extend(draft.ids[:allowed])
+        block.q_form = types_pb2.Q_FORM_ONE_HOT
+        block.match_length = draft.match_length
+        if draft.confidences:
+            block.confidences.extend(draft.confidences[:allowed])
+
+    def _add_complete(self, asked: DraftedSequence, complete: Complete) -> None:
+        self._entries += 1
+        added = self._message.complete.add()
+        added.sequence_id = asked.sequence_id
+        added.epoch = asked.sequence.epoch
+        added.base_length = asked.sequence.length
+        if complete.unlisted:
+            accepted, token_ids = zip(*complete.unlisted, strict=True)
+            added.unlisted_accepted.extend(accepted)
+            added.unlisted_token_ids.extend(token_ids)

@@ -15,6 +15,7 @@ import grpc.aio
 from speculation.v1 import proposer_pb2, proposer_pb2_grpc
 
 from proposer_service.handshake import HelloRefusedError, check_hello
+from proposer_service.lookahead import LookaheadRound
 from proposer_service.proposers.base import Proposer
 from proposer_service.sequences import SequenceLimits, sequence_numbers
 from proposer_service.session import Session
@@ -200,7 +201,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                 await self.look_ahead(stream, session, context)
 
     async def look_ahead(self, stream: _Stream, session: Session, context: Context) -> None:
-        """Send blocks for the round in flight, unless a step arrives before they are made."""
+        """Send blocks for the round in flight as they are made, until a step arrives."""
         prepared = session.lookahead()
         begin = 0
         for _ in prepared.prepare():
@@ -210,6 +211,15 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                 if stream.arrived:
                     return
                 begin = now
+            if prepared.full and not await self._send_ahead(stream, prepared, context):
+                return
+        await self._send_ahead(stream, prepared, context)
+
+    async def _send_ahead(
+        self, stream: _Stream, prepared: LookaheadRound, context: Context
+    ) -> bool:
+        """Send what was prepared; False where a step has arrived meanwhile."""
         message = prepared.message()
         if message is not None and not stream.arrived:
             await self.send(context, message)
+        return not stream.arrived

@@ -122,9 +122,9 @@ class Session:
         except Exception:
             self._method_failed(drafts, sequence_id, sequence.epoch)
             return
+        self._drafted.append(DraftedSequence(sequence_id, sequence, draft, allowed))
         if not draft.ids:
             return
-        self._drafted.append(DraftedSequence(sequence_id, sequence, draft, allowed))
         # Setting fields one by one takes half the time of naming them all in add().
         block = drafts.blocks.add()
         block.sequence_id = sequence_id

@@ -7,11 +7,13 @@ method is only ever told what is consistent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# Outcomes of one round, for one sequence, that look-ahead prepares at most.
-MAX_OUTCOMES = 4
+# Outcomes of one round, for one sequence, that look-ahead prepares at most; and those it may name
+# without a block of theirs.
+MAX_OUTCOMES = 32
+MAX_UNLISTED = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,17 @@ class Outcome:
 
     ids: tuple[int, ...]
     draft: Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Behind no other end of the round is there a draft that is worth waiting for.
+
+    `unlisted` names ends behind which there may be one, though none was prepared: how many ids of
+    the draft are committed, and the token behind them.
+    """
+
+    unlisted: Sequence[tuple[int, int]] = ()
 
 
 NO_DRAFT = Draft(())
@@ -65,10 +78,14 @@ class Proposer(ABC):
         """Guess at most `max_draft_tokens` (>= 1) ids that follow the text; changes nothing."""
 
     @abstractmethod
-    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Sequence[Outcome]:
-        """At most MAX_OUTCOMES likely ends of a round that verifies `draft`, likeliest first.
+    def lookahead(
+        self, sequence_id: int, draft: Draft, max_draft_tokens: int
+    ) -> Iterable[Outcome | Complete]:
+        """At most MAX_OUTCOMES distinct ends of the round in flight, likeliest first.
 
-        `draft` is what `propose` just gave for this text. Changes nothing.
+        `draft` is what `propose` just gave for this text, or empty; the round verifies the whole
+        of it, its beginning or nothing. A last item `Complete` says that there are no others; it
+        may name MAX_UNLISTED. Changes nothing; what is not iterated was not needed.
         """
 
     @abstractmethod

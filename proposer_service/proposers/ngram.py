@@ -3,26 +3,38 @@
 The result is vLLM's `ngram` method exactly: among window lengths n in [min, max] the longest whose
 last n tokens occurred earlier in prompt or output (the occurrence may overlap them); among its
 occurrences the earliest; then up to K of the tokens that followed, fewer where the text ends.
-Instead of scanning the text at every step, each n-gram's first end is remembered as it appears.
+Instead of scanning the text at every step, each n-gram's first end is remembered as it appears, and
+for look-ahead the tokens that complete a shortest window: behind no other token is there a draft.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Draft, Outcome, Proposer
+from proposer_service.proposers.base import (
+    MAX_OUTCOMES,
+    MAX_UNLISTED,
+    NO_DRAFT,
+    Complete,
+    Draft,
+    Outcome,
+    Proposer,
+)
 
-# Draft positions at which look-ahead considers a rejection.
-_LOOKAHEAD_POSITIONS = 2
+# Outcomes prepared where windows of one token make every token of the text a candidate.
+_LIKELIEST = 4
+_LIKELIEST_POSITIONS = 2
 
 
 class _IndexedText:
     """One text and, for each of its n-grams, the length of the text when it first ended.
 
     `match_length` and `match_end` describe the current match; length 0 means there is none.
+    `_followers` holds, for each of its strings one shorter than the least window, the distinct ids
+    behind it, oldest first; where that is a single one, the bare id.
     """
 
-    __slots__ = ("_first_end", "_windows", "ids", "match_end", "match_length")
+    __slots__ = ("_first_end", "_followers", "_windows", "ids", "match_end", "match_length")
 
     def __init__(self, windows: range) -> None:
         self.ids: list[int] = []
@@ -30,11 +42,13 @@ class _IndexedText:
         self.match_end = 0
         self._windows = windows
         self._first_end: dict[tuple[int, ...], int] = {}
+        self._followers: dict[tuple[int, ...], int | list[int]] = {}
 
     def extend(self, new_ids: Sequence[int]) -> None:
         ids = self.ids
         first_end = self._first_end
         windows = self._windows
+        shortest = windows[0]
         longest = windows[-1]
         match_length = match_end = 0
         for token in new_ids:
@@ -50,21 +64,39 @@ class _IndexedText:
                 if seen != end:
                     match_length = n
                     match_end = seen
+                elif n == shortest > 1:
+                    self._add_follower(tail[held - n : held - 1], token)
         if new_ids:
             self.match_length = match_length
             self.match_end = match_end
 
-    def matches(self, extra: tuple[int, ...]) -> list[tuple[int, int]]:
-        """(n, end of the first occurrence of the last n ids) for text + `extra`, n rising."""
-        longest = self._windows[-1]
-        # Enough of the text that every n-gram ending inside `extra` can be read.
-        tail = (*self.ids[-longest:], *extra)
+    def ending(self, extra: tuple[int, ...]) -> tuple[int, ...]:
+        """The last ids of text + `extra`: every window that ends inside `extra` lies in them."""
+        return (*self.ids[-self._windows[-1] :], *extra)
+
+    def followers(self, tail: tuple[int, ...]) -> Sequence[int]:
+        """The ids behind which a window would match, where `tail` ends the text until then.
+
+        What was drafted for the text may be part of the tail: its windows lie in the text, too.
+        """
+        found = self._followers.get(tail[len(tail) - self._windows[0] + 1 :], ())
+        return (found,) if isinstance(found, int) else found
+
+    def matches(self, tail: tuple[int, ...], fresh: int) -> list[tuple[int, int]]:
+        """(n, end of the first occurrence of the last n ids), n rising.
+
+        `tail` ends a text whose last `fresh` ids are not in this one; see `ending`.
+        """
         held = len(tail)
-        length = len(self.ids) + len(extra)
+        length = len(self.ids) + fresh
         offset = length - held
-        inside = [
-            end for end in range(held - len(extra) + 1, held) if tail[end - 1] == tail[held - 1]
-        ]
+        last = tail[held - 1]
+        begin = held - fresh
+        inside = (
+            [end for end in range(begin + 1, held) if tail[end - 1] == last]
+            if last in tail[begin : held - 1]
+            else ()
+        )
         found = []
         for n in self._windows:
             if n > held:
@@ -88,17 +120,29 @@ class _IndexedText:
             return self.ids[position]
         return extra[beyond] if beyond < len(extra) else None
 
-    def draft(self, extra: tuple[int, ...], max_draft_tokens: int) -> Draft:
-        """What would be proposed for text + `extra`."""
-        matches = self.matches(extra)
+    def draft(self, tail: tuple[int, ...], fresh: int, max_draft_tokens: int) -> Draft:
+        """What would be proposed for a text that ends in `tail`; see `matches`."""
+        matches = self.matches(tail, fresh)
         if not matches:
             return NO_DRAFT
         n, start = matches[-1]
         ids = self.ids[start : start + max_draft_tokens]
         if len(ids) < max_draft_tokens:
+            extra = tail[len(tail) - fresh :]
             beyond = max(0, start - len(self.ids))
             ids.extend(extra[beyond : beyond + max_draft_tokens - len(ids)])
         return Draft(tuple(ids), n)
+
+    def _add_follower(self, behind: tuple[int, ...], token: int) -> None:
+        """Called once for each pair: its window has just been seen for the first time."""
+        followers = self._followers
+        known = followers.get(behind)
+        if known is None:
+            followers[behind] = token
+        elif isinstance(known, int):
+            followers[behind] = [known, token]
+        else:
+            known.append(token)
 
 
 class NgramProposer(Proposer):
@@ -128,31 +172,72 @@ class NgramProposer(Proposer):
         start = text.match_end
         return Draft(tuple(text.ids[start : start + max_draft_tokens]), text.match_length)
 
-    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Sequence[Outcome]:
-        """All accepted and the copy goes on; then rejections where a shorter window disagrees."""
+    def lookahead(
+        self, sequence_id: int, draft: Draft, max_draft_tokens: int
+    ) -> Iterator[Outcome | Complete]:
+        """Every end behind which there is a draft, unless windows of one token match too many."""
         text = self._texts[sequence_id]
-        if not draft.ids:
-            return ()
-        outcomes = []
-        guess = text.token_at(text.match_end + len(draft.ids), draft.ids)
-        if guess is not None:
-            outcomes.append((*draft.ids, guess))
-        if len(self._windows) > 1:
-            for kept in range(min(len(draft.ids), _LOOKAHEAD_POSITIONS)):
-                accepted = draft.ids[:kept]
-                other = self._second_opinion(text, accepted, draft.ids[kept])
-                if other is not None and len(outcomes) < MAX_OUTCOMES:
-                    outcomes.append((*accepted, other))
-        drafts = [Outcome(ids, text.draft(ids, max_draft_tokens)) for ids in outcomes]
-        return [outcome for outcome in drafts if outcome.draft.ids]
+        if self._windows[0] == 1:
+            return self._likeliest(text, draft, max_draft_tokens)
+        return self._all(text, draft, max_draft_tokens)
 
     def close(self, sequence_id: int, finished: bool) -> None:
         del self._texts[sequence_id]
 
+    def _all(
+        self, text: _IndexedText, draft: Draft, max_draft_tokens: int
+    ) -> Iterator[Outcome | Complete]:
+        positions = len(draft.ids) + 1
+        room = MAX_OUTCOMES
+        unlisted: list[tuple[int, int]] = []
+        # All accepted first, then the others in the order in which a round meets them.
+        for index, kept in enumerate((positions - 1, *range(positions - 1))):
+            accepted = draft.ids[:kept]
+            before = text.ending(accepted)
+            followers = text.followers(before)
+            expected = (
+                draft.ids[kept]
+                if kept < len(draft.ids)
+                else text.token_at(text.match_end + kept, accepted)
+            )
+            # A common token has many followers; the positions behind it need room, too.
+            most = min(len(followers), -(-room // (positions - index)))
+            room -= most
+            if most < len(followers):
+                # What is copied goes on with one of them, which must not be left out.
+                followers = sorted(followers, key=lambda token: token != expected)
+                unlisted += [(kept, token) for token in followers[most:]]
+            for token in followers[:most]:
+                guess = text.draft((*before, token), kept + 1, max_draft_tokens)
+                yield Outcome((*accepted, token), guess)
+        if len(unlisted) <= MAX_UNLISTED:
+            yield Complete(tuple(unlisted))
+
+    def _likeliest(
+        self, text: _IndexedText, draft: Draft, max_draft_tokens: int
+    ) -> Iterator[Outcome]:
+        """All accepted and the copy goes on; then rejections where a shorter window disagrees."""
+        if not draft.ids:
+            return
+        ends = []
+        guess = text.token_at(text.match_end + len(draft.ids), draft.ids)
+        if guess is not None:
+            ends.append((*draft.ids, guess))
+        if len(self._windows) > 1:
+            for kept in range(min(len(draft.ids), _LIKELIEST_POSITIONS)):
+                accepted = draft.ids[:kept]
+                other = self._second_opinion(text, accepted, draft.ids[kept])
+                if other is not None and len(ends) < _LIKELIEST:
+                    ends.append((*accepted, other))
+        for ids in ends:
+            ahead = text.draft(text.ending(ids), len(ids), max_draft_tokens)
+            if ahead.ids:
+                yield Outcome(ids, ahead)
+
     def _second_opinion(
         self, text: _IndexedText, accepted: tuple[int, ...], refused: int
     ) -> int | None:
-        for _, start in reversed(text.matches(accepted)):
+        for _, start in reversed(text.matches(text.ending(accepted), len(accepted))):
             token = text.token_at(start, accepted)
             if token != refused:
                 return token

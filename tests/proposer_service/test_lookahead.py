@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
-from proposer_service.proposers.base import MAX_OUTCOMES, Draft, Outcome
+from proposer_service.proposers.base import MAX_OUTCOMES, Complete, Draft, Outcome
 from proposer_service.proposers.ngram import NgramProposer
 from proposer_service.sequences import SequenceLimits, sequence_numbers
 from proposer_service.session import Session
@@ -27,9 +27,14 @@ def test_the_block_for_an_outcome_is_what_the_next_step_would_get() -> None:
     message = prepared.message()
     assert message is not None
     assert message.lookahead.step_id == 4
-    (outcome,) = message.lookahead.blocks
+    outcomes = {tuple(o.outcome_token_ids): o for o in message.lookahead.blocks}
+    assert set(outcomes) == {(3, 4, 5, 6), (3,), (3, 4), (3, 4, 5)}
+    outcome = outcomes[3, 4, 5, 6]
     assert outcome.base_length == len(TEXT)
-    assert list(outcome.outcome_token_ids) == [3, 4, 5, 6]
+    assert [(c.sequence_id, c.epoch, c.base_length) for c in message.lookahead.complete] == [
+        (2, 1, 1),
+        (1, 1, len(TEXT)),
+    ]
     assert (outcome.block.sequence_id, outcome.block.epoch) == (1, 1)
     assert outcome.block.base_length == len(TEXT) + 4
     (block,) = session.answer(step(5, commit(1, len(TEXT), [3, 4, 5, 6], k=3))).drafts.blocks
@@ -37,15 +42,28 @@ def test_the_block_for_an_outcome_is_what_the_next_step_would_get() -> None:
     assert block.match_length == outcome.block.match_length
 
 
-def test_there_is_no_message_where_nothing_was_drafted() -> None:
+def test_a_sequence_without_draft_or_outcomes_is_complete() -> None:
     session = session_of(NgramProposer(2, 5))
     session.answer(step(4, opening(1, [1, 2, 3], k=3)))
+    prepared = session.lookahead()
+    assert len(list(prepared.prepare())) == 1
+    message = prepared.message()
+    assert message is not None
+    assert not message.lookahead.blocks
+    (complete,) = message.lookahead.complete
+    assert (complete.sequence_id, complete.base_length) == (1, 3)
+    assert not complete.unlisted_token_ids
+
+
+def test_there_is_no_message_where_nothing_was_asked() -> None:
+    session = session_of(NgramProposer(2, 5))
+    session.answer(step(4, opening(1, [1, 2, 3], k=0)))
     prepared = session.lookahead()
     assert list(prepared.prepare()) == []
     assert prepared.message() is None
 
 
-def test_work_comes_in_pieces_of_one_sequence() -> None:
+def test_each_sequences_likeliest_outcome_comes_before_the_others() -> None:
     session = session_of(NgramProposer(2, 5))
     session.answer(step(4, *(opening(number, TEXT, k=3) for number in range(5))))
     prepared = session.lookahead()
@@ -54,15 +72,45 @@ def test_work_comes_in_pieces_of_one_sequence() -> None:
     next(pieces)
     message = prepared.message()
     assert message is not None
-    assert {o.block.sequence_id for o in message.lookahead.blocks} == {0, 1}
+    assert [o.block.sequence_id for o in message.lookahead.blocks] == [0, 1]
+    assert {tuple(o.outcome_token_ids) for o in message.lookahead.blocks} == {(3, 4, 5, 6)}
+    assert not message.lookahead.complete
+    for _ in pieces:
+        pass
+    message = prepared.message()
+    assert message is not None
+    assert message.lookahead.step_id == 4
+    # Three are behind their likeliest one; what was in the first message is not said again.
+    assert len(message.lookahead.blocks) == 5 * 4 - 2
+    assert [c.sequence_id for c in message.lookahead.complete] == [0, 1, 2, 3, 4]
+
+
+def test_unlisted_outcomes_travel_with_the_claim() -> None:
+    class Terse(NgramProposer):
+        def lookahead(
+            self, sequence_id: int, draft: Draft, max_draft_tokens: int
+        ) -> Iterable[Outcome | Complete]:
+            return [Complete([(0, 8), (2, 9)])]
+
+    session = session_of(Terse(2, 5))
+    session.answer(step(4, opening(1, TEXT, k=3)))
+    prepared = session.lookahead()
+    for _ in prepared.prepare():
+        pass
+    message = prepared.message()
+    assert message is not None
+    (complete,) = message.lookahead.complete
+    assert (complete.unlisted_accepted, complete.unlisted_token_ids) == ([0, 2], [8, 9])
 
 
 def test_blocks_fit_the_context_and_outcomes_are_bounded() -> None:
     class Eager(NgramProposer):
         def lookahead(
             self, sequence_id: int, draft: Draft, max_draft_tokens: int
-        ) -> Sequence[Outcome]:
-            return [Outcome((token,), Draft((1,) * max_draft_tokens)) for token in range(100)]
+        ) -> Iterator[Outcome | Complete]:
+            for token in range(100):
+                yield Outcome((token,), Draft((1,) * max_draft_tokens))
+            yield Complete()
 
     session = session_of(Eager(2, 5), context_limit=len(TEXT) + 3)
     session.answer(step(4, opening(1, TEXT, k=3)))
@@ -73,3 +121,4 @@ def test_blocks_fit_the_context_and_outcomes_are_bounded() -> None:
     assert message is not None
     assert len(message.lookahead.blocks) == MAX_OUTCOMES
     assert {len(outcome.block.token_ids) for outcome in message.lookahead.blocks} == {2}
+    assert not message.lookahead.complete

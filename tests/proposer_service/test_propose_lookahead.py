@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from speculation.v1 import proposer_pb2
 
-from proposer_service.proposers.base import Draft, Outcome
+from proposer_service.proposers.base import Complete, Draft, Outcome
 from proposer_service.proposers.ngram import NgramProposer
 from proposer_service.sequences import SequenceLimits, sequence_numbers
 from proposer_service.server import (
@@ -34,8 +34,10 @@ async def test_lookahead_follows_the_answer(socket_dir: Path) -> None:
             await stream.greet()
             await stream.say(step(1, opening(1, TEXT, k=3)))
             assert (await stream.hear()).WhichOneof("message") == "drafts"
-            (outcome,) = (await stream.hear()).lookahead.blocks
+            lookahead = (await stream.hear()).lookahead
+            outcome = lookahead.blocks[0]
             assert list(outcome.outcome_token_ids) == [3, 4, 5, 6]
+            assert [complete.sequence_id for complete in lookahead.complete] == [1]
             assert list(outcome.block.token_ids) == [7, 8, 9]
     finally:
         await running.stop()
@@ -59,7 +61,9 @@ class SlowAhead(NgramProposer):
 
     prepared = 0
 
-    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Sequence[Outcome]:
+    def lookahead(
+        self, sequence_id: int, draft: Draft, max_draft_tokens: int
+    ) -> Iterable[Outcome | Complete]:
         self.prepared += 1
         end = time.perf_counter_ns() + 2 * SLICE_NS
         while time.perf_counter_ns() < end:
@@ -81,7 +85,7 @@ async def test_lookahead_stops_where_a_step_has_arrived(arrived: bool) -> None:
 
     proposer = SlowAhead(2, 5)
     session = Session(proposer, sequence_numbers(), SequenceLimits(20), 8, "v")
-    session.answer(step(1, *(opening(number, TEXT, k=3) for number in range(10))))
+    session.answer(step(1, *(opening(number, TEXT, k=3) for number in range(20))))
     servicer = ProposerServicer(proposer, proposer_pb2.Capabilities())
     stream: Any = FakeStream()
     context: Any = FakeContext()
@@ -90,8 +94,12 @@ async def test_lookahead_stops_where_a_step_has_arrived(arrived: bool) -> None:
         assert proposer.prepared == 1
         assert not sent
     else:
-        assert proposer.prepared == 10
-        assert [len(message.lookahead.blocks) for message in sent] == [10]
+        assert proposer.prepared == 20
+        blocks = [len(message.lookahead.blocks) for message in sent]
+        complete = [c.sequence_id for message in sent for c in message.lookahead.complete]
+        # What was prepared is sent while the rest is made.
+        assert sum(blocks) == 20 * 4 and len(blocks) == 2
+        assert complete == list(range(20))
 
 
 async def test_every_step_is_answered_whatever_lookahead_does(socket_dir: Path) -> None:

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Draft
+from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Complete, Draft, Outcome
 from proposer_service.proposers.ngram import NgramProposer
 from tests.proposer_service.properties import PROPERTY
 
 TINY = st.lists(st.integers(0, 2), min_size=1, max_size=30)
 WINDOWS = st.tuples(st.integers(1, 5), st.integers(0, 4)).map(lambda w: (w[0], w[0] + w[1]))
+
+LONG_WINDOWS = st.tuples(st.integers(2, 4), st.integers(0, 3)).map(lambda w: (w[0], w[0] + w[1]))
 
 
 def scan(ids: list[int], low: int, high: int, k: int) -> Draft:
@@ -21,6 +23,20 @@ def scan(ids: list[int], low: int, high: int, k: int) -> Draft:
             if ids[start : start + n] == suffix:
                 return Draft(tuple(ids[start + n : start + n + k]), n)
     return NO_DRAFT
+
+
+def ahead(
+    proposer: NgramProposer, draft: Draft, k: int
+) -> tuple[dict[tuple[int, ...], Draft], Complete | None]:
+    """The drafts by outcome, each at most once, and the claim at the end."""
+    items = list(proposer.lookahead(7, draft, k))
+    outcomes = [item for item in items if isinstance(item, Outcome)]
+    drafts = {outcome.ids: outcome.draft for outcome in outcomes}
+    assert len(drafts) == len(outcomes) <= MAX_OUTCOMES
+    complete = items[-1] if len(items) > len(outcomes) else None
+    assert items[: len(outcomes)] == outcomes
+    assert complete is None or isinstance(complete, Complete)
+    return drafts, complete
 
 
 def opened(ids: list[int], low: int, high: int) -> NgramProposer:
@@ -55,15 +71,81 @@ def test_lookahead_prepares_what_propose_will_say(
 ) -> None:
     proposer = opened(ids, *window)
     draft = proposer.propose(7, k)
-    outcomes = proposer.lookahead(7, draft, next_k)
-    assert len(outcomes) <= MAX_OUTCOMES
-    assert len({outcome.ids for outcome in outcomes}) == len(outcomes)
+    outcomes, complete = ahead(proposer, draft, next_k)
+    assert (complete is None) == (window[0] == 1)
     assert proposer.propose(7, k) == draft
-    for outcome in outcomes:
-        kept = len(outcome.ids) - 1
-        assert outcome.ids[:kept] == draft.ids[:kept]
-        assert kept == len(draft.ids) or outcome.ids[kept] != draft.ids[kept]
-        assert outcome.draft == scan(ids + list(outcome.ids), *window, next_k)
+    for end, prepared in outcomes.items():
+        kept = len(end) - 1
+        assert end[:kept] == draft.ids[:kept]
+        assert prepared.ids
+        assert prepared == scan(ids + list(end), *window, next_k)
+
+
+@given(TINY, LONG_WINDOWS, st.integers(1, 8), st.integers(1, 8))
+@PROPERTY
+def test_behind_what_complete_lookahead_leaves_out_there_is_no_draft(
+    ids: list[int], window: tuple[int, int], k: int, next_k: int
+) -> None:
+    proposer = opened(ids, *window)
+    draft = proposer.propose(7, k)
+    outcomes, complete = ahead(proposer, draft, next_k)
+    assert complete is not None
+    for kept in range(len(draft.ids) + 1):
+        for token in range(4):
+            end = (*draft.ids[:kept], token)
+            told = end in outcomes or (kept, token) in complete.unlisted
+            assert told == bool(scan(ids + list(end), *window, next_k).ids)
+
+
+def test_the_outcomes_of_a_text_without_a_draft_are_listed_too() -> None:
+    proposer = opened([1, 2, 3, 9, 1, 4, 5, 9, 8, 1], 2, 3)
+    assert proposer.propose(7, 4) == NO_DRAFT
+    outcomes, complete = ahead(proposer, NO_DRAFT, 2)
+    assert {end: draft.ids for end, draft in outcomes.items()} == {(2,): (3, 9), (4,): (5, 9)}
+    assert complete == Complete()
+
+
+def test_a_round_that_verifies_the_beginning_of_a_draft_is_foreseen() -> None:
+    proposer = opened([1, 2, 3, 4, 5, 9, 1, 2], 2, 2)
+    draft = proposer.propose(7, 3)
+    outcomes, complete = ahead(proposer, draft, 2)
+    assert {end: ahead.ids for end, ahead in outcomes.items()} == {
+        (3, 4, 5, 9): (1, 2),
+        (3,): (4, 5),
+        (3, 4): (5, 9),
+        (3, 4, 5): (9, 1),
+    }
+    assert complete == Complete()
+
+
+def test_what_a_common_token_leaves_no_room_for_is_named() -> None:
+    ids = [token for n in range(100, 140) for token in (n, 7)] + [100, 7]
+    proposer = opened(ids, 2, 2)
+    draft = proposer.propose(7, 1)
+    assert draft.ids == (101,)
+    outcomes, complete = ahead(proposer, draft, 1)
+    assert complete is not None
+    assert len(outcomes) == MAX_OUTCOMES
+    assert (101, 7) in outcomes and (101,) in outcomes
+    assert {kept for kept, _ in complete.unlisted} == {0}
+    assert len(outcomes) + len(complete.unlisted) == 41
+
+
+def test_a_draft_longer_than_the_room_is_still_complete() -> None:
+    proposer = opened([*range(100), 0, 1], 2, 2)
+    draft = proposer.propose(7, 90)
+    outcomes, complete = ahead(proposer, draft, 4)
+    assert len(outcomes) == MAX_OUTCOMES
+    assert complete is not None
+    assert len(outcomes) + len(complete.unlisted) == 91
+    assert (*draft.ids, 92) in outcomes
+
+
+def test_more_followers_than_may_be_named_are_not_called_complete() -> None:
+    ids = [token for n in range(1000, 1600) for token in (n, 7)]
+    outcomes, complete = ahead(opened(ids, 2, 2), NO_DRAFT, 1)
+    assert len(outcomes) == MAX_OUTCOMES
+    assert complete is None
 
 
 def test_the_earliest_of_equally_long_matches_wins() -> None:
@@ -111,7 +193,7 @@ def test_lookahead_offers_the_continued_copy_and_a_second_opinion() -> None:
     proposer = opened(ids, 1, 2)
     draft = proposer.propose(7, 2)
     assert draft.ids == (60, 61)
-    outcomes = {outcome.ids: outcome.draft.ids for outcome in proposer.lookahead(7, draft, 2)}
+    outcomes = {end: ahead.ids for end, ahead in ahead(proposer, draft, 2)[0].items()}
     assert outcomes == {(60, 61, 62): (63, 64), (70,): (9, 1)}
 
 
