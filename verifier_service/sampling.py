@@ -42,8 +42,8 @@ class RowSampling:
     seed: Tensor
     position: Tensor
 
-    def select(self, rows: Tensor) -> RowSampling:
-        """The sampling of some rows, by index [n]."""
+    def select(self, rows: Tensor | slice) -> RowSampling:
+        """The sampling of some rows, by index [n] or side by side."""
         return RowSampling(
             self.temperature[rows],
             self.top_k[rows],

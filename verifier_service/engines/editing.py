@@ -24,10 +24,13 @@ Ids = npt.NDArray[np.int64]
 
 def has_edits(chunk: Chunk) -> bool:
     """Whether a chunk's logits are edited before temperature and filters."""
-    sampling = chunk.sampling
+    return chunk.mask is not None or edits_logits(chunk.sampling)
+
+
+def edits_logits(sampling: Sampling) -> bool:
+    """Whether a request asks for edits of its logits, whatever its output's structure."""
     return bool(
-        chunk.mask is not None
-        or sampling.logit_bias
+        sampling.logit_bias
         or sampling.bad_words
         or sampling.allowed_token_ids
         or sampling.min_tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.verifier_service.engines.test_torch_engine import (
 )
 from verifier_service.engines import torch_engine
 from verifier_service.engines.base import Chunk, Verdict
-from verifier_service.engines.graphs import chosen_in_graph, verdict_rows
+from verifier_service.engines.captured_choice import Choosing, choosing_of, verdict_rows
 from verifier_service.engines.step_buffers import StepInputs
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.messages import RejectionRule, Sampling
@@ -143,10 +144,26 @@ def test_prefill_beside_verification_is_split_and_put_together_again(
     assert answers[1][2] is None
 
 
-SPECIAL = [
+FILTERED = [
     Sampling(temperature=1.1, seed=5, top_k=4),
     Sampling(temperature=1.1, seed=5, top_p=0.5),
     Sampling(temperature=1.1, seed=5, min_p=0.2),
+    Sampling(temperature=0.7, seed=-5, top_k=20, top_p=0.9, min_p=0.01),
+]
+
+
+@pytest.mark.parametrize("filtered", FILTERED)
+def test_filters_are_part_of_the_captured_step(
+    llama: Path, filtered: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samplings = [filtered, RANDOM, GREEDY, filtered]
+    plain = rounds(engine(llama), samplings, [4, 1, 2, 0])
+    target = paged_engine(llama, monkeypatch)
+    monkeypatch.setattr(TorchEngine, "_choose_eagerly", None)
+    assert rounds(target, samplings, [4, 1, 2, 0]) == plain
+
+
+SPECIAL = [
     Sampling(temperature=0.8, seed=5, logit_bias=((9, 4.0),)),
     Sampling(temperature=0.8, seed=5, logprobs=2),
     Sampling(temperature=0.8, seed=5, presence_penalty=1.5),
@@ -157,7 +174,7 @@ SPECIAL = [
 def test_what_the_captured_choice_cannot_do_is_done_on_its_logits(
     llama: Path, special: Sampling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not chosen_in_graph(verify(0, PROMPTS[0], [], special))
+    assert choosing_of(special) is Choosing.OUTSIDE
     samplings = [special, RANDOM, special]
     plain = rounds(engine(llama), samplings, [4, 1, 0])
     replayed = rounds(paged_engine(llama, monkeypatch), samplings, [4, 1, 0])
@@ -176,11 +193,6 @@ def test_other_rules_choose_on_the_replayed_logits(
     plain = rounds(engine(llama, rejection_rule=rule), samplings, [3, 3])
     replayed = rounds(paged_engine(llama, monkeypatch, rejection_rule=rule), samplings, [3, 3])
     assert replayed == plain
-
-
-def test_a_greedy_request_with_limits_is_chosen_in_the_graph() -> None:
-    limited = Sampling(temperature=0.0, top_k=3, top_p=0.1)
-    assert chosen_in_graph(verify(0, PROMPTS[0], [], limited))
 
 
 def test_eager_mode_captures_nothing(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,16 +229,16 @@ def test_verdict_rows_accept_the_right_prefix(seed: int) -> None:
         bounds.append(bounds[-1] + length + 1)
     cu_query = torch.tensor([*bounds, bounds[-1]], dtype=torch.int32)
     none = torch.zeros(0)
-    inputs = StepInputs(
-        ids, none, none, none, none, torch.tensor([*lengths, 0]), cu_query, none, none, none, none
-    )
+    values = dict.fromkeys((field.name for field in fields(StepInputs)), none)
+    drafts = torch.tensor([*lengths, 0])
+    inputs = StepInputs(**values | {"ids": ids, "drafts": drafts, "cu_query": cu_query})
     result = verdict_rows(chosen, inputs, width)
     assert result.shape == (sequences, width + 2)
     for row, length in enumerate(lengths):
-        drafts = ids[bounds[row] + 1 : bounds[row] + 1 + length].tolist()
+        told = ids[bounds[row] + 1 : bounds[row] + 1 + length].tolist()
         target = chosen[bounds[row] : bounds[row] + length + 1].tolist()
         accepted = 0
-        while accepted < length and drafts[accepted] == target[accepted]:
+        while accepted < length and told[accepted] == target[accepted]:
             accepted += 1
         assert result[row, 0] == accepted
         assert result[row, 1 : accepted + 2].tolist() == target[: accepted + 1]
