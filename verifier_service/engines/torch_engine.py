@@ -130,7 +130,7 @@ class TorchEngine:
         return with_logprobs(logits, chunks, answers)
 
     def _choose_eagerly(self, launched: Launched, chunks: list[Chunk]) -> list[Verdict | None]:
-        """Tokens that need more than the captured choice: filters, edits, other rules."""
+        """Tokens that need more than the captured choice: edits, log-probabilities, other rules."""
         rows = sum(len(chunk.ids) for chunk in chunks)
         logits = launched.logits[:rows]
         choices = pack_choices(chunks, self._device)
@@ -138,7 +138,7 @@ class TorchEngine:
 
     def _capture(self, settings: VerifierSettings, chosen: Chosen, compiled: bool) -> GraphRunner:
         shape = self._cache_shape
-        queries = settings.num_speculative_tokens + 1
+        queries = settings.draft_ceiling + 1
         buckets = Buckets(settings.max_num_seqs, queries, _MAX_CAPTURED_TOKENS)
         largest = max(bucket.tokens for bucket in buckets)
         sequences = max(bucket.sequences for bucket in buckets)

@@ -127,6 +127,18 @@ def test_a_step_is_replayed_only_where_it_was_captured(
     assert packed == [1], "more drafts than K are no captured step"
 
 
+def test_drafts_of_predictions_are_replayed_where_nothing_else_speculates(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"num_speculative_tokens": 0, "num_prediction_tokens": 2, "max_num_seqs": 2}
+    target = paged_engine(llama, monkeypatch, **changes)
+    prefill(target, 1)
+    monkeypatch.setattr(torch_engine, "pack", None)
+    drafts = drafts_for(target, 0, GREEDY)[:2]
+    (verdict,) = target.run([verify(0, PROMPTS[0], drafts, GREEDY)])
+    assert verdict is not None and verdict.tokens[:2] == drafts
+
+
 def test_prefill_beside_verification_is_split_and_put_together_again(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
