@@ -38,9 +38,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--data", type=Path, default=Path("data"), help="Spec-Bench's file or its folder")
     add("--device", default="cuda", choices=("cuda", "cpu"))
     add("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
-    add("--rows", type=_names, default=[OURS, VLLM_PLAIN], help="prefixes of row names")
-    add("--clients", type=_numbers(int), default=[1, 8, 32, 128], help="in order of their worth")
-    add("--temperatures", type=_numbers(float), default=[0.0, 1.0], help="in that order, too")
+    add("--rows", type=names, default=[OURS, VLLM_PLAIN], help="prefixes of row names")
+    add("--clients", type=numbers(int), default=[1, 8, 32, 128], help="in order of their worth")
+    add("--temperatures", type=numbers(float), default=[0.0, 1.0], help="in that order, too")
     add("--prompts", type=int, default=6, help="at one client")
     add("--prompts-per-client", type=int, default=2, help="at several clients")
     add("--one-prompt-from", type=int, default=128, help="this many clients send one prompt each")
@@ -125,15 +125,15 @@ def _make_quick(options: argparse.Namespace) -> None:
     options.serve_option = [*options.serve_option, "--no-compile"]
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _numbers(kind: type[_Number]) -> Callable[[str], list[_Number]]:
-    def numbers(text: str) -> list[_Number]:
+def numbers(kind: type[_Number]) -> Callable[[str], list[_Number]]:
+    def chosen_of(text: str) -> list[_Number]:
         chosen = [kind(part) for part in text.split(",")]
         if any(number < 0 for number in chosen):
             raise argparse.ArgumentTypeError(f"{text!r}: none may be negative")
         return chosen
 
-    return numbers
+    return chosen_of

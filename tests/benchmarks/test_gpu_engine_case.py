@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu_engine_case import Bench, first_line, made_up, measure
+from benchmarks.tiny_model import make_tiny_model
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One eager engine of the tiny model on the CPU, everything measured once."""
+    bench = Bench(
+        model=str(make_tiny_model(tmp_path_factory.mktemp("model"))),
+        device="cpu",
+        dtype="float32",
+        settings={"enforce_eager": True, "compile": False},
+        shapes=((1, 1), (2, 3), (2, 9), (64, 1)),
+        prefills=(8, 64, 999),
+        context=16,
+        max_model_len=400,
+        max_num_seqs=9,
+        num_speculative_tokens=3,
+        calls=1,
+        new_tokens=5,
+    )
+    found: dict[str, Any] = json.loads(json.dumps(measure(bench)))
+    return found
+
+
+def test_each_shape_there_is_room_for_is_timed_with_every_choice(report: dict[str, Any]) -> None:
+    assert report["errors"] == {}
+    shapes = [(line["sequences"], line["tokens"]) for line in report["decoding"]]
+    assert shapes == [(1, 1), (2, 3)]
+    for line in report["decoding"]:
+        assert min(line[choice]["run_ms"] for choice in ("greedy", "random", "filtered")) > 0
+
+
+def test_prefill_is_timed_alone_and_beside_decoding(report: dict[str, Any]) -> None:
+    found = [(line["tokens"], line["beside"]) for line in report["prefill"]]
+    assert found == [(8, 0), (64, 0), (64, 8)]
+
+
+def test_an_engine_that_is_right_passes_in_float32(report: dict[str, Any]) -> None:
+    checks = report["checks"]
+    for choice in ("greedy", "random"):
+        assert checks[f"{choice}: right drafts accepted"] == [9, 9]
+        assert checks[f"{choice}: tokens equal those of one uncaptured step"] == [15, 15]
+    assert {name for name in checks if name.startswith("rows of equal bits")} == {
+        "rows of equal bits beside 7 others",
+        "rows of equal bits after a prompt in pieces of 100",
+    }
+    assert [len(answer) for answer in report["answers"]["random"]] == [5, 5, 5]
+
+
+def test_sequences_differ_and_their_ids_are_the_vocabularys() -> None:
+    assert made_up(0, 4, 300) != made_up(1, 4, 300)
+    assert all(100 <= one < 300 for row in range(40) for one in made_up(row, 99, 300))
+
+
+def test_an_error_is_one_line() -> None:
+    assert first_line(ValueError("bad\nand long")) == "ValueError: bad"
+    assert first_line(KeyError()) == "KeyError: "
+
+
+def test_a_bench_comes_from_json() -> None:
+    bench = Bench.from_json('{"model": "m", "shapes": [[8, 5]], "prefills": [64]}')
+    assert (bench.shapes, bench.prefills, bench.calls) == (((8, 5),), (64,), 15)
