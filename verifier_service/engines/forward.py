@@ -110,7 +110,7 @@ def choose_paged(
             return run(step.ids, step.positions, step.layout, step.rows)
 
         def captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
-            layout = _bucket_layout(inputs, bucket, loaded.max_model_len)
+            layout = bucket_layout(inputs, bucket, loaded.max_model_len)
             return run(inputs.ids, inputs.positions, layout, None)
 
         if _same(forward(sample).float(), wanted.float(), loaded.compute):
@@ -121,13 +121,14 @@ def choose_paged(
         words = ""
 
     def modules_captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
-        layout = _bucket_layout(inputs, bucket, loaded.max_model_len)
+        layout = bucket_layout(inputs, bucket, loaded.max_model_len)
         return run_modules(loaded.module, cache, inputs.ids, inputs.positions, layout, None)
 
     return Chosen(modules, f"transformers' modules{words}", 2, modules_captured)
 
 
-def _bucket_layout(inputs: StepInputs, bucket: Bucket, max_key: int) -> StepLayout:
+def bucket_layout(inputs: StepInputs, bucket: Bucket, max_key: int) -> StepLayout:
+    """Where a bucket's tokens read and write; contexts are at most `max_key` tokens."""
     return StepLayout(
         inputs.slots,
         cu_query=inputs.cu_query,

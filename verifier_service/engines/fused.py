@@ -9,6 +9,7 @@ serves all layers. Weights are those of the loaded module, those that share an i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,25 +25,55 @@ Attend = Callable[[Tensor, int], Tensor]
 Flat = tuple[Tensor, Tensor]
 _Rotation = tuple[Tensor, Tensor]
 
+# A norm over the last dimension: input, weight [width], epsilon.
+Norm = Callable[[Tensor, Tensor, float], Tensor]
+
 # Of these the angles of a position do not depend on how long the sequence is.
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
+
+
+def rms(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """Root mean square norm over the last dimension, in float32, rounded as transformers does."""
+    wide = x.float()
+    wide = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + epsilon)
+    return wide.to(x.dtype) * weight
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """How is computed what sums over a row; `linear` gives what stands for a linear layer."""
+
+    norm: Norm = rms
+    linear: Callable[[nn.Module], nn.Module] = lambda layer: layer
+
+
+FASTEST = Pieces()
 
 
 class Block(nn.Module):
     """One decoder layer's weights and shape."""
 
-    def __init__(self, layer: Any, heads: int, kv_heads: int, size: int, epsilon: float) -> None:
+    def __init__(
+        self,
+        layer: Any,
+        heads: int,
+        kv_heads: int,
+        size: int,
+        epsilon: float,
+        pieces: Pieces = FASTEST,
+    ) -> None:
         super().__init__()
+        self.norm = pieces.norm
         attention, mlp = layer.self_attn, layer.mlp
         self.heads, self.kv_heads, self.size, self.epsilon = heads, kv_heads, size, epsilon
         self.input_norm = layer.input_layernorm.weight
-        self.qkv = join(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.qkv = pieces.linear(join(attention.q_proj, attention.k_proj, attention.v_proj))
         self.query_norm = getattr(getattr(attention, "q_norm", None), "weight", None)
         self.key_norm = getattr(getattr(attention, "k_norm", None), "weight", None)
-        self.output = attention.o_proj
+        self.output = pieces.linear(attention.o_proj)
         self.mlp_norm = layer.post_attention_layernorm.weight
-        self.gate_up = join(mlp.gate_proj, mlp.up_proj)
-        self.down = mlp.down_proj
+        self.gate_up = pieces.linear(join(mlp.gate_proj, mlp.up_proj))
+        self.down = pieces.linear(mlp.down_proj)
 
 
 class FusedDecoder:
@@ -53,7 +84,13 @@ class FusedDecoder:
     """
 
     def __init__(
-        self, module: nn.Module, config: Any, max_positions: int, *, compiled: bool
+        self,
+        module: nn.Module,
+        config: Any,
+        max_positions: int,
+        *,
+        compiled: bool,
+        pieces: Pieces = FASTEST,
     ) -> None:
         base: Any = module.model
         epsilon = float(config.rms_norm_eps)
@@ -64,10 +101,11 @@ class FusedDecoder:
         self._embedding: Tensor = base.embed_tokens.weight
         self._blocks: list[Block] = []
         for layer in base.layers:
-            block = Block(layer, heads, kv_heads, size, epsilon)
+            block = Block(layer, heads, kv_heads, size, epsilon, pieces)
             self._blocks.append(block.eval().requires_grad_(False))
         self._norm: Tensor = base.norm.weight
-        self._head: Any = module.lm_head
+        head: Any = module.lm_head
+        self._head = pieces.linear(head)
         self._epsilon = epsilon
         self._rotation = _rotation_table(base.rotary_emb, self._embedding, max_positions, size)
         self._before, self._between, self._after = before, between, after
@@ -112,13 +150,13 @@ def before(block: Block, x: Tensor, rotation: _Rotation, slots: Tensor, cache: F
     """From a layer's input [T, hidden] to its queries; keys and values go to the cache."""
     tokens = x.shape[0]
     heads, kv_heads = block.heads, block.kv_heads
-    qkv = block.qkv(rms(x, block.input_norm, block.epsilon))
+    qkv = block.qkv(block.norm(x, block.input_norm, block.epsilon))
     query, key, value = qkv.view(tokens, heads + 2 * kv_heads, block.size).split(
         (heads, kv_heads, kv_heads), dim=1
     )
     if block.query_norm is not None and block.key_norm is not None:
-        query = rms(query, block.query_norm, block.epsilon)
-        key = rms(key, block.key_norm, block.epsilon)
+        query = block.norm(query, block.query_norm, block.epsilon)
+        key = block.norm(key, block.key_norm, block.epsilon)
     keys, values = cache
     keys.index_put_((slots,), _rotate(key, rotation))
     values.index_put_((slots,), value)
@@ -127,7 +165,7 @@ def before(block: Block, x: Tensor, rotation: _Rotation, slots: Tensor, cache: F
 
 def after(block: Block, mixed: Tensor, x: Tensor, norm: Tensor) -> Tensor:
     """From attention's output [T, heads, size] to the layer's, normed for what follows."""
-    return rms(_feed(block, mixed, x), norm, block.epsilon)
+    return block.norm(_feed(block, mixed, x), norm, block.epsilon)
 
 
 def between(
@@ -142,13 +180,6 @@ def between(
     """From attention's output in one layer to the queries of the next, and its input."""
     x = _feed(block, mixed, x)
     return x, before(following, x, rotation, slots, cache)
-
-
-def rms(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """Root mean square norm over the last dimension, in float32, rounded as transformers does."""
-    wide = x.float()
-    wide = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + epsilon)
-    return wide.to(x.dtype) * weight
 
 
 def join(*layers: Any) -> nn.Module:
@@ -199,7 +230,7 @@ def supports(module: nn.Module, config: Any) -> str:
 
 def _feed(block: Block, mixed: Tensor, x: Tensor) -> Tensor:
     x = x + block.output(mixed.flatten(1))
-    gate, up = block.gate_up(rms(x, block.mlp_norm, block.epsilon)).chunk(2, dim=-1)
+    gate, up = block.gate_up(block.norm(x, block.mlp_norm, block.epsilon)).chunk(2, dim=-1)
     result: Tensor = x + block.down(F.silu(gate) * up)
     return result
 
