@@ -81,6 +81,7 @@ class ServeOptions(SecurityOptions):
     tool_call_parser: Literal["hermes", "llama3_json", "mistral"] = "hermes"
     enforce_eager: bool = False
     no_compile: bool = False
+    engine_process: bool | None = None
     trust_request_chat_template: bool = False
     otlp_endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
     trace_level: Literal["none", "summary", "detailed"] = "summary"

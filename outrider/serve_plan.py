@@ -127,6 +127,8 @@ def _verifier(
         command.append("--enforce-eager")
     if options.no_compile:
         command.append("--no-compile")
+    if options.engine_process is not None:
+        command.append(f"--{'' if options.engine_process else 'no-'}engine-process")
     if options.trust_request_chat_template:
         command.append("--trust-request-chat-template")
     return Service(

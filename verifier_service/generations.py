@@ -22,13 +22,12 @@ from verifier_service.answer import Answer, AnswerOptions
 from verifier_service.backend import Backend
 from verifier_service.bad_words import bad_word_ids
 from verifier_service.core import QueueFullError
-from verifier_service.grammar.grammars import Grammars
 from verifier_service.grammar.requested import hopeless, requested_structure
 from verifier_service.grammar.structure import HopelessStructureError
 from verifier_service.grammar.vocabulary import Vocabulary
 from verifier_service.handover import Handover
 from verifier_service.logprob_messages import LogprobMessages
-from verifier_service.messages import Constraint, Request
+from verifier_service.messages import Request
 from verifier_service.prediction import PredictedIds
 from verifier_service.predictions import read_prediction
 from verifier_service.prompts import Prompts
@@ -85,7 +84,7 @@ class Generations:
         vocabulary = partial(
             Vocabulary.of, backend.text.tokenizer, model.vocab_size, model.eos_token_ids
         )
-        self._grammars = Grammars(lambda: self._tokenizing.submit(vocabulary).result())
+        self._structures = backend.structures(lambda: self._tokenizing.submit(vocabulary).result())
         self._handover = Handover(asyncio.get_running_loop())
         self._answers: dict[str, Answer] = {}
 
@@ -139,7 +138,7 @@ class Generations:
         """Once no answer runs and the engine is quiet."""
         self._handover.close()
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
-        self._grammars.close()
+        self._structures.close()
 
     async def _core_request(
         self, request: verifier_pb2.GenerateRequest, checked: Parameters
@@ -153,7 +152,7 @@ class Generations:
             prompt_field="messages" if chat else "prompt",
             bad_words=await self._bad_words(checked.rules.bad_words),
         )
-        core_request.constraint = await self._constraint(request, core_request)
+        await self._structure(request, core_request)
         if checked.speculation.predicts:
             core_request.prediction = await self._prediction(request.prediction)
         return core_request
@@ -169,14 +168,14 @@ class Generations:
             return ()
         return await self.on_tokenizer(partial(bad_word_ids, self.backend.text, words))
 
-    async def _constraint(
+    async def _structure(
         self, request: verifier_pb2.GenerateRequest, core_request: Request
-    ) -> Constraint | None:
+    ) -> None:
         structure = requested_structure(request)
         if structure is None:
-            return None
+            return
         try:
-            return await self._grammars.constraint(structure, core_request.sampling.stop_token_ids)
+            await self._structures.hold(core_request, structure)
         except HopelessStructureError as error:
             raise hopeless(request.structured, str(error)) from error
 

@@ -13,11 +13,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from outrider import logs
 from outrider.errors import OperationError
 from verifier_service.backend import Backend, NoProposers, ProposerStates, load_backend
 from verifier_service.core import EngineCore
+from verifier_service.engine_process.choice import runs_apart
+from verifier_service.engine_process.process import EngineProcess
 from verifier_service.messages import NoDrafts
 from verifier_service.running_server import RunningServer, bind, first_of
 from verifier_service.settings import VerifierSettings
@@ -71,12 +74,19 @@ async def _serve(settings: VerifierSettings) -> None:
     with _Signals.installed() as signals:
         running = await bind(settings, instance_id)
         logger.info("verifier loading model=%s address=%s", settings.model, running.address)
+        process: EngineProcess | None = None
         try:
-            loading = _on_thread(lambda: load_backend(settings, instance_id))
+            load = partial(load_backend, settings, instance_id)
+            if runs_apart(settings):
+                process = EngineProcess.start()
+                logger.info("engine process started pid=%d", process.pid)
+                load = partial(load, process=process)
+            loading = _on_thread(load)
             await first_of(signals.first.wait(), asyncio.wait({loading}))
             if not loading.done():
                 # Loading cannot be interrupted; its thread ends with the process.
                 logger.info("verifier stopped while loading")
+                loading.cancel()
                 return
             backend = loading.result()
             await running.attach(backend)
@@ -91,6 +101,9 @@ async def _serve(settings: VerifierSettings) -> None:
             await draining
         finally:
             await running.stop(0)
+            if process is not None:
+                # Loading cannot be interrupted otherwise; what served has ended already.
+                process.kill()
     logger.info("verifier stopped")
 
 
@@ -128,6 +141,8 @@ def _on_thread(load: Callable[[], Backend]) -> asyncio.Future[Backend]:
 
     def settle(backend: Backend | None, error: BaseException | None) -> None:
         if future.cancelled():
+            if backend is not None:
+                loop.run_in_executor(None, backend.close)
             return
         if backend is not None:
             future.set_result(backend)

@@ -38,6 +38,7 @@ class VerifierSettings:
     `num_speculative_tokens_per_batch_size` lowers the ceiling by the number of running sequences.
     `plain_share` of the steps decode plainly, to measure what drafts gain; None: as many as cost
     next to nothing.
+    `engine_process` runs the engine in a process of its own; None: where the device is CUDA.
     `trace` is what is told of requests, and where.
     `credentials` protect the port, and are shown to proposers that are dialled.
     `record_rounds` is a file that every step's numbers are written to, for
@@ -79,6 +80,7 @@ class VerifierSettings:
     credentials: Credentials = PLAIN
     trace: TraceSettings = UNTRACED
     plain_share: float | None = None
+    engine_process: bool | None = None
 
     @property
     def draft_ceiling(self) -> int:

@@ -150,6 +150,13 @@ def serve(
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,
+    engine_process: Annotated[
+        bool | None,
+        typer.Option(
+            "--engine-process/--no-engine-process",
+            help="Run the engine in a process of its own.  [default: on CUDA]",
+        ),
+    ] = None,
     trust_request_chat_template: Annotated[
         bool,
         typer.Option(
@@ -257,6 +264,7 @@ def serve(
         "tool_call_parser": tool_call_parser,
         "enforce_eager": enforce_eager or None,
         "no_compile": no_compile or None,
+        "engine_process": engine_process,
         "trust_request_chat_template": trust_request_chat_template or None,
         "api_key": api_key or None,
         "share_cache_across_keys": share_cache_across_keys or None,

@@ -147,6 +147,13 @@ def verifier(
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,
+    engine_process: Annotated[
+        bool | None,
+        typer.Option(
+            "--engine-process/--no-engine-process",
+            help="Run the engine in a process of its own.  [default: on CUDA]",
+        ),
+    ] = None,
     trust_request_chat_template: Annotated[
         bool,
         typer.Option(
@@ -261,6 +268,7 @@ def verifier(
                 draft_deadline_ms=draft_deadline_ms,
                 compile=not no_compile,
                 enforce_eager=enforce_eager,
+                engine_process=engine_process,
                 threads=threads,
                 drain_seconds=drain_timeout,
                 log_level=log_level,
