@@ -48,7 +48,7 @@ def thresholds_by_sort(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tens
     limited = top_p.unsqueeze(-1) < 1.0
     threshold = torch.where(limited, torch.maximum(least, pth), least).squeeze(1)
     unlimited = ((top_k <= 0) | (top_k >= vocab)) & (top_p >= 1.0) & (min_p <= 0.0)
-    return torch.where(unlimited, -torch.inf, threshold)
+    return threshold.masked_fill(unlimited, -torch.inf)
 
 
 def _filter_one_by_one(logits: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
