@@ -86,8 +86,10 @@ class BlockTables:
 
     def reserve(self, sequence: Sequence, length: int) -> bool:
         """Blocks for `length` tokens; False, and nothing done, if there are too few."""
+        if length <= len(sequence.blocks) * self._size:
+            return True
         missing = self._blocks_for(length) - len(sequence.blocks)
-        return missing <= 0 or self._pool.extend(sequence.blocks, missing)
+        return self._pool.extend(sequence.blocks, missing)
 
     def publish(self, sequence: Sequence) -> None:
         """Let others find the blocks that are computed since the last call."""

@@ -81,9 +81,6 @@ class Controller:
         # Sequences that ran when the last step was planned.
         self._running = 1
         self._step = 0
-        # Seconds of a step without and with one draft, for one step and number of sequences.
-        self._priced = (-1, 0)
-        self._plain = self._one = 0.0
         self._verified_at: dict[int, int] = {}
         # Each probe of the last plan: seconds spent on it, and seconds that a token is worth.
         self._probing: dict[int, tuple[float, float]] = {}
@@ -109,25 +106,28 @@ class Controller:
     def wanted(self, num_sequences: int, limit: int) -> int:
         """How many drafts to ask proposers for now, for a sequence that may verify `limit`.
 
-        `num_sequences` run now. 0 while waiting for drafts costs more than they save, but for
-        probes.
+        `num_sequences` run now.
         """
-        most = min(limit, self._ceiling_of(num_sequences))
+        return min(limit, self.most_wanted(num_sequences)) if limit > 0 else 0
+
+    def most_wanted(self, num_sequences: int) -> int:
+        """How many drafts to ask for at most, for any of the `num_sequences` that run now.
+
+        0 while waiting for drafts costs more than they save, but for probes.
+        """
+        most = self._ceiling_of(num_sequences)
         if most <= 0 or self._held:
             return 0
         switch = self._switch
         if not self._adaptive or switch.wait <= 0.0:
             return most
         rows = max(num_sequences, 1)
-        # Asked for each sequence of a step: one look at the table serves them all.
-        if self._priced != (self._step, rows):
-            self._priced = (self._step, rows)
-            self._plain, self._one = self.costs.curve(rows, 2, rows).tolist()
-        if switch.is_free(self._plain):
+        plain, one = self.costs.curve(rows, 2, rows).tolist()
+        if switch.is_free(plain):
             return most
         if switch.on:
             return min(most, switch.asks)
-        return most if self._budget.affords(switch.wait + self._one - self._plain) else 0
+        return most if self._budget.affords(switch.wait + one - plain) else 0
 
     def plan(
         self,

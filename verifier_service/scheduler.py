@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 
-from outrider.acceptance import Round
 from verifier_service import constraints, offered
 from verifier_service.block_tables import BlockTables
 from verifier_service.constraints import ConstraintFailure
 from verifier_service.controller import Candidate, Controller, Decision
-from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.base import CacheShape, Verdict
 from verifier_service.messages import (
     DraftBlock,
     FinishReason,
@@ -26,6 +25,7 @@ from verifier_service.messages import (
 from verifier_service.prefill import MIN_PREFILL, Prefill
 from verifier_service.queues import Queues
 from verifier_service.sequences import Sequence
+from verifier_service.step_outcome import commit
 from verifier_service.step_plan import (
     PREFILL,
     Planned,
@@ -155,49 +155,62 @@ class Scheduler:
         Empty while nothing is wanted of them: what was committed meanwhile travels with the next
         view.
         """
-        closed = self._queues.take_closed()
-        self._asked = {}
-        drafting = [s for s in self._queues.running if s.ask_limit > 0]
-        for sequence in drafting:
-            most = min(sequence.most_drafts(), sequence.ask_limit)
-            limit = most if sequence.decoding else 0
-            self._asked[sequence.sequence_id] = self._controller.wanted(
-                len(self._queues.running), limit
-            )
-        new = any(not sequence.announced for sequence in drafting)
-        if not new and not any(self._asked.values()):
+        queues, asked = self._queues, {}
+        closed = queues.take_closed()
+        most = self._controller.most_wanted(len(queues.running))
+        drafting: list[Sequence] = []
+        new = wanted = False
+        for sequence in queues.running:
+            if sequence.ask_limit <= 0:
+                continue
+            drafting.append(sequence)
+            ask = 0
+            if sequence.decoding:
+                ask = min(sequence.most_drafts(), sequence.ask_limit, most)
+                wanted = wanted or ask > 0
+            asked[sequence.sequence_id] = ask
+            new = new or not sequence.announced
+        self._asked = asked
+        if not new and not wanted:
             return [], closed
-        return [s.view(self._asked[s.sequence_id]) for s in drafting], closed
+        return [s.view(asked[s.sequence_id]) for s in drafting], closed
 
     def plan(self, blocks: dict[int, list[DraftBlock]]) -> list[Planned]:
         """The step's chunks: a round of each decoding sequence, then prefill within the budget."""
-        decoding = [s for s in self._queues.running if s.decoding]
-        prefilling = [s for s in self._queues.running if not s.decoding]
-        room = max(self._budget - len(decoding), MIN_PREFILL)
-        shares = self._prefill.plan(prefilling, decoding, room)
+        decoding: list[Sequence] = []
+        prefilling: list[Sequence] = []
+        for sequence in self._queues.running:
+            (decoding if sequence.decoding else prefilling).append(sequence)
+        shares: list[tuple[Sequence, int]] = []
+        if prefilling:
+            room = max(self._budget - len(decoding), MIN_PREFILL)
+            shares = self._prefill.plan(prefilling, decoding, room)
         share = sum(count for _, count in shares)
-        offers = {s.sequence_id: self._offers(s, blocks) for s in decoding}
+        offers = [self._offers(sequence, blocks) for sequence in decoding]
         decisions = self._controller.plan(
-            [self._candidate(s, offers[s.sequence_id]) for s in decoding],
+            list(map(self._candidate, decoding, offers)),
             running=len(self._queues.running),
             other_query_tokens=share,
-            total_context=sum(len(s.ids) for s in decoding),
+            total_context=sum(len(sequence.ids) for sequence in decoding),
             draft_budget=max(self._budget - len(decoding) - share, 0),
         )
         planned: list[Planned] = []
-        for sequence, decision in zip(decoding, decisions, strict=True):
+        for sequence, given, decided in zip(decoding, offers, decisions, strict=True):
             if not sequence.blocks:
                 continue
-            given = tuple(offers[sequence.sequence_id])
-            refused = not given and bool(offered.usable(sequence, blocks))
-            decision = constraints.explained(offered.explained(sequence, decision), refused=refused)
+            decision = decided
+            if decision.block is None:
+                decision = offered.explained(sequence, decision)
+                if not given and sequence.request.constraint is not None:
+                    refused = bool(offered.usable(sequence, blocks))
+                    decision = constraints.explained(decision, refused=refused)
             try:
-                part = self._round(sequence, decision)
+                part = self._round(sequence, decision, given)
             except ConstraintFailure as failure:
                 self._fail(sequence, failure)
                 continue
             if part is not None:
-                planned.append(Planned(sequence, part[0], part[1], given))
+                planned.append(part)
         # A preemption may have ended a sequence that was planned before it.
         planned = [part for part in planned if part.sequence.blocks]
         for sequence, count in shares:
@@ -219,38 +232,52 @@ class Scheduler:
         self, planned: list[Planned], verdicts: list[Verdict | None], times: StepTimes
     ) -> list[tuple[OutputSink, Output]]:
         """Commit a step's verdicts; what each request is told."""
-        self._prefill.observe(planned, times.verify_ns * 1e-9)
+        # Rounds come first in a plan, prefill behind them.
+        prefilled = bool(planned) and planned[-1].decision is PREFILL
+        if prefilled:
+            self._prefill.observe(planned, times.verify_ns * 1e-9)
         if self._recorder is not None:
             self._recorder.observe(planned, verdicts, self._asked, times)
         self.step_times.observe(
             times.draft_wait_ns,
             times.verify_ns,
             drafted=any(part.decision.drafted for part in planned),
-            prefilled=any(part.decision is PREFILL for part in planned),
+            prefilled=prefilled,
         )
         outputs: list[tuple[OutputSink, Output]] = []
         for part, verdict in zip(planned, verdicts, strict=True):
             sequence = part.sequence
             if not sequence.blocks:
                 continue
-            told: tuple[TokenLogprob, ...] = ()
-            if verdict is not None:
-                told = sequence.tell_prompt(part.chunk.start, verdict.prompt_logprobs)
-                if verdict.refusal:
-                    outputs.append((sequence.sink, self._end_refused(sequence, verdict, told)))
-                    continue
-            if verdict is None or not verdict.tokens:
-                sequence.computed += len(part.chunk.ids)
-                self._tables.publish(sequence)
-                if told:
-                    outputs.append((sequence.sink, Output(prompt_logprobs=told)))
-                continue
-            try:
-                outputs.append((sequence.sink, self._commit(part, verdict, times, told)))
-            except ConstraintFailure as failure:
-                self._end(sequence, finished=False)
-                outputs.append((sequence.sink, Output(error=str(failure))))
+            output = self._outcome(part, verdict, times)
+            if output is not None:
+                outputs.append((sequence.sink, output))
         return outputs
+
+    def _outcome(self, part: Planned, verdict: Verdict | None, times: StepTimes) -> Output | None:
+        """Commit one sequence's verdict; None where its request is told nothing."""
+        sequence = part.sequence
+        told: tuple[TokenLogprob, ...] = ()
+        if verdict is not None and verdict.prompt_logprobs:
+            told = sequence.tell_prompt(part.chunk.start, verdict.prompt_logprobs)
+        if verdict is not None and verdict.refusal:
+            return self._end_refused(sequence, verdict, told)
+        if verdict is None or not verdict.tokens:
+            sequence.computed += len(part.chunk.ids)
+            self._tables.publish(sequence)
+            return Output(prompt_logprobs=told) if told else None
+        if part.offered:
+            teach(self._controller, part, verdict)
+        try:
+            output = commit(part, verdict, times, told)
+        except ConstraintFailure as failure:
+            self._end(sequence, finished=False)
+            return Output(error=str(failure))
+        if output.finish_reason is not None:
+            self._end(sequence, finished=True)
+        else:
+            self._tables.publish(sequence)
+        return output
 
     def _end_refused(
         self, sequence: Sequence, verdict: Verdict, prompt_logprobs: tuple[TokenLogprob, ...]
@@ -274,76 +301,38 @@ class Scheduler:
         self._end(sequence, finished=False)
         sequence.sink(Output(error=str(failure)))
 
-    def _offers(self, sequence: Sequence, blocks: dict[int, list[DraftBlock]]) -> list[DraftBlock]:
+    def _offers(
+        self, sequence: Sequence, blocks: dict[int, list[DraftBlock]]
+    ) -> tuple[DraftBlock, ...]:
         """What may be verified of the blocks that continue the sequence as it is."""
+        if sequence.sequence_id not in blocks and sequence.request.prediction is None:
+            return ()
         try:
-            return constraints.admissible(sequence, offered.usable(sequence, blocks))
+            return tuple(constraints.admissible(sequence, offered.usable(sequence, blocks)))
         except ConstraintFailure as failure:
             self._fail(sequence, failure)
-            return []
+            return ()
 
-    def _commit(
-        self,
-        part: Planned,
-        verdict: Verdict,
-        times: StepTimes,
-        prompt_logprobs: tuple[TokenLogprob, ...],
-    ) -> Output:
-        sequence, decision = part.sequence, part.decision
-        teach(self._controller, part, verdict)
-        base = sequence.num_output
-        tokens, reason, stop = constraints.commit(sequence, sequence.cut(verdict.tokens))
-        sequence.ids.extend(tokens)
-        sequence.computed = len(sequence.ids) - 1
-        sequence.proposer = decision.block.proposer if decision.block and decision.drafted else ""
-        sequence.drafted = decision.drafted
-        sequence.accepted = min(verdict.accepted, len(tokens))
-        round_ = Round(
-            base=base,
-            offered=len(decision.block.token_ids) + decision.block.refused if decision.block else 0,
-            drafted=decision.drafted,
-            accepted=sequence.accepted,
-            emitted=len(tokens),
-            proposer=sequence.proposer,
-            off_reason=decision.off_reason,
-            draft_wait_ns=times.draft_wait_ns,
-            verify_ns=times.verify_ns,
-            lookahead_hit=bool(decision.block and decision.block.lookahead_hit),
-            draft_token_ids=decision.block.token_ids[: decision.drafted] if decision.block else (),
-        )
-        if reason is not None:
-            self._end(sequence, finished=True)
-        else:
-            self._tables.publish(sequence)
-        return Output(
-            token_ids=tuple(tokens),
-            round=round_,
-            finish_reason=reason,
-            stop_token_id=stop,
-            cached_prompt_tokens=sequence.cached,
-            queue_ns=sequence.queue_ns if base == 0 else 0,
-            logprobs=verdict.logprobs[: len(tokens)],
-            prompt_logprobs=prompt_logprobs,
-        )
-
-    def _candidate(self, sequence: Sequence, offers: list[DraftBlock]) -> Candidate:
+    def _candidate(self, sequence: Sequence, offers: tuple[DraftBlock, ...]) -> Candidate:
         return Candidate(
-            sequence_id=sequence.sequence_id,
-            blocks=offers,
-            limit=sequence.most_drafts(),
-            context_length=len(sequence.ids),
-            ask=self._asked.get(sequence.sequence_id, 0),
-            greedy=sequence.greedy,
-            opted_out=sequence.draft_limit == 0,
+            sequence.sequence_id,
+            offers,
+            sequence.most_drafts(),
+            len(sequence.ids),
+            self._asked.get(sequence.sequence_id, 0),
+            sequence.greedy,
+            sequence.draft_limit == 0,
         )
 
-    def _round(self, sequence: Sequence, decision: Decision) -> tuple[Chunk, Decision] | None:
+    def _round(
+        self, sequence: Sequence, decision: Decision, offers: tuple[DraftBlock, ...]
+    ) -> Planned | None:
         """A verification; without drafts if blocks are short, None if it had to be preempted."""
         if not self._tables.reserve(sequence, len(sequence.ids) + decision.drafted):
             decision = Decision(decision.block, 0, "the KV cache is full")
             if not self._queues.make_room(sequence, len(sequence.ids)):
                 return None
-        return round_chunk(sequence, decision), decision
+        return Planned(sequence, round_chunk(sequence, decision), decision, offers)
 
     def _end(self, sequence: Sequence, *, finished: bool) -> None:
         self._queues.end(sequence, finished=finished)
