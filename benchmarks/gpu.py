@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.bars import clients
 from benchmarks.entry import end_with, refuse_to_pull
 from benchmarks.gpu_card import CardWatch, Samples, describe_card
+from benchmarks.gpu_ceiling import StepCosts
 from benchmarks.gpu_engines import Phase, plan_phases, watched
 from benchmarks.gpu_options import (
     PLACEHOLDERS,
@@ -39,6 +41,7 @@ from benchmarks.machine import describe_machine, public_command
 from benchmarks.measurements import Measurement, Measurements
 from benchmarks.plan import Observer, Plan, Sweep, execute
 from benchmarks.prompts import Prompt
+from benchmarks.report_files import write_report
 from benchmarks.systems import Row, Work
 from outrider.checkpoints import ModelStore
 from outrider.config import cache_directory
@@ -67,6 +70,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
         versions={},
         settings={**describe_model(model), **describe_settings(options)},
         measurements=Measurements(),
+        step_costs=step_costs(options),
         notes=NOTES,
         complete=False,
     )
@@ -101,6 +105,7 @@ def measure_phases(
                 versions={**report.versions, **opened.versions},
                 options={**report.options, phase.name: phase.options},
                 starts={**report.starts, phase.name: opened.start_seconds},
+                times={**report.times, phase.name: f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"},
                 rows=(*report.rows, *(row.name for row in opened.rows)),
             )
             rows = opened.rows if samples is None else watched(opened.rows, samples)
@@ -109,8 +114,18 @@ def measure_phases(
             measure(plan, report, options, console)
         console.print(f"{phase.name} has stopped")
     finished = replace(report, complete=True)
-    write(finished, options.out, options.name)
+    write_report(finished, options.out, options.name)
     return finished
+
+
+def step_costs(options: argparse.Namespace) -> StepCosts:
+    """Of the engine's report, where one is given. Raises FileNotFoundError, ValueError."""
+    if options.engine_table is None:
+        return StepCosts()
+    try:
+        return StepCosts.from_engine_report(json.loads(options.engine_table.read_text()))
+    except KeyError as error:
+        raise ValueError(f"--engine-table: no report of benchmarks.gpu_engine: {error}") from error
 
 
 def make_plan(
@@ -142,6 +157,8 @@ def warm_up(plan: Plan, new_tokens: int, console: Console) -> None:
         for count in plan.clients:
             some = tuple(prompt.token_ids for prompt in prompts[:count])
             for row in plan.rows:
+                if count not in row.clients or temperature not in row.temperatures:
+                    continue
                 lengths = (new_tokens,) * len(some)
                 row.system.generate(Work(some, lengths, temperature, plan.seed, clients=count))
 
@@ -164,7 +181,7 @@ def measure(plan: Plan, report: GpuReport, options: argparse.Namespace, console:
             progress.advance(task)
 
         def swept(sweep: Sweep, repetition: int) -> None:
-            write(report, options.out, options.name)
+            write_report(report, options.out, options.name)
             if not console.is_terminal:
                 console.print(_line(report, sweep, repetition), markup=False, soft_wrap=True)
 
@@ -190,12 +207,6 @@ def _line(report: GpuReport, sweep: Sweep, repetition: int) -> str:
     return f"({repetition + 1}) {place}: {shown} tokens/s"
 
 
-def write(report: GpuReport, out: Path, name: str) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
-    (out / f"{name}.md").write_text(report.to_markdown())
-
-
 def main() -> int:
     console = Console(stderr=True)
     arguments = sys.argv[1:]
@@ -204,7 +215,10 @@ def main() -> int:
     def work() -> bool:
         if options.render is not None:
             document = json.loads(options.render.read_text())
-            write(GpuReport.from_json(document), options.out, options.name)
+            report = GpuReport.from_json(document)
+            if options.engine_table is not None:
+                report = replace(report, step_costs=step_costs(options))
+            write_report(report, options.out, options.name)
         else:
             run(options, arguments, console)
         return True

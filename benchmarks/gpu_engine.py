@@ -27,6 +27,7 @@ from benchmarks.gpu_card import describe_card
 from benchmarks.gpu_engine_page import EngineReport
 from benchmarks.gpu_options import describe_model, names, numbers
 from benchmarks.machine import describe_machine, public_command
+from benchmarks.report_files import write_report
 from outrider.checkpoints import ModelStore
 from outrider.config import cache_directory
 from outrider.model_folders import resolve_model
@@ -118,16 +119,10 @@ def measure(
             result["error"] = str(error)
             console.print(f"{name}: failed: {error}", markup=False, soft_wrap=True)
         report = replace(report, results={**report.results, name: result})
-        write(report, options.out, options.name)
+        write_report(report, options.out, options.name)
     report = replace(report, complete=True)
-    write(report, options.out, options.name)
+    write_report(report, options.out, options.name)
     return report
-
-
-def write(report: EngineReport, out: Path, name: str) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
-    (out / f"{name}.md").write_text(report.to_markdown())
 
 
 def resumed(report: EngineReport, path: Path) -> EngineReport:

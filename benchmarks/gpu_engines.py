@@ -32,6 +32,8 @@ OUR_ROWS: dict[str, dict[str, Any]] = {
     SUFFIX: {"proposer": "suffix"},
     BOTH: {},
 }
+# Plain again, as streams, at the most clients and the first temperature: what streaming costs.
+STREAMED = "outrider streamed"
 PEER_ROWS: dict[str, dict[str, Any] | None] = {
     VLLM_PLAIN: None,
     VLLM_NGRAM: {
@@ -100,10 +102,16 @@ class OutriderPhase:
         url = stack.enter_context(server).url
         seconds = time.monotonic() - began
         clients = stack.enter_context(Clients(url))
+        given = self.options_given
         rows = tuple(
-            _row(name, LoadSystem(clients, OUR_ROWS[name]), self.options_given)
+            _row(name, LoadSystem(clients, OUR_ROWS[name]), given)
             for name in self.rows
+            if name != STREAMED
         )
+        if STREAMED in self.rows:
+            streams = LoadSystem(clients, OUR_ROWS[PLAIN], stream=True)
+            at = ((max(given.clients),), (given.temperatures[0],))
+            rows += (Row(STREAMED, streams, *at),)
         return Opened(rows, versions(["outrider", "torch", "transformers", "grpcio"]), seconds)
 
 
@@ -166,12 +174,12 @@ def plan_phases(
 
     Raises ValueError for a prefix that no row has, and for vLLM's rows without its interpreter.
     """
-    known = (*OUR_ROWS, *PEER_ROWS)
+    known = (*OUR_ROWS, STREAMED, *PEER_ROWS)
     for prefix in only:
         if not any(name.startswith(prefix) for name in known):
             raise ValueError(f"--rows: no row is called {prefix!r}; rows are {', '.join(known)}")
     wanted = [name for name in known if name.startswith(tuple(only))]
-    ours = tuple(name for name in wanted if name in OUR_ROWS)
+    ours = tuple(name for name in wanted if name not in PEER_ROWS)
     peers = [name for name in wanted if name in PEER_ROWS]
     if peers and options.peer_python is None and options.peer_env is None:
         if not ours:

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -28,7 +28,9 @@ from benchmarks.outrider_system import (
 from benchmarks.systems import Answer, Work
 
 CLIENT_CPU = "client_cpu_share"
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 _JSON = {"Content-Type": "application/json"}
+_DATA, _DONE = b"data: ", b"[DONE]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,26 +141,54 @@ async def _all(coroutines: Iterable[Coroutine[Any, Any, object]]) -> None:
 class LoadSystem:
     """One way to ask the server; `speculation` is the requests' `speculative_decoding` object.
 
+    With `stream` answers come as server-sent events, read whole before they are looked at.
+
     Every request carries a cache salt of its own: neither the prompt cache nor the suffix
     proposer's memory of earlier answers helps it.
     """
 
     _salts = itertools.count()
 
-    def __init__(self, clients: Clients, speculation: dict[str, Any]) -> None:
+    def __init__(
+        self, clients: Clients, speculation: dict[str, Any], *, stream: bool = False
+    ) -> None:
         self._clients = clients
+        self._more = STREAM if stream else {}
+        self._read: Callable[[bytes], dict[str, Any]] = read_stream if stream else json.loads
         self._speculation = speculation
 
     def generate(self, work: Work) -> Answer:
         bodies = [
             json.dumps(
                 completion_body(work, i, self._speculation, f"cold-{next(self._salts)}")
+                | self._more
             ).encode()
             for i in range(len(work.prompts))
         ]
         before = times(self._clients.metrics())
         sent = self._clients.send(bodies, work.at_once)
         after = times(self._clients.metrics())
-        answer = join_answers(sent.seconds, [json.loads(body) for body in sent.answers])
+        answer = join_answers(sent.seconds, [self._read(body) for body in sent.answers])
         share = {CLIENT_CPU: sent.cpu_seconds / sent.seconds}
         return replace(answer, readings={**share, **difference(before, after)})
+
+
+def read_stream(body: bytes) -> dict[str, Any]:
+    """A completion's whole object, of the events of its stream. Raises ServerFailed for an error.
+
+    The last event before the end carries usage and metrics, as `STREAM` asks for.
+    """
+    token_ids: list[int] = []
+    last: dict[str, Any] = {}
+    for line in body.splitlines():
+        text = line.removeprefix(_DATA)
+        if text in (line, _DONE):
+            continue
+        last = json.loads(text)
+        if "error" in last:
+            raise ServerFailed(f"the stream ended with {last['error']}")
+        for choice in last["choices"]:
+            token_ids += choice.get("token_ids") or []
+    if last.get("usage") is None:
+        raise ServerFailed("the stream ended without its usage")
+    return {**last, "choices": [{"token_ids": token_ids}]}

@@ -14,6 +14,7 @@ from benchmarks.gpu_prompts import ORDERS
 # What a report shows instead of the reader's own paths.
 PLACEHOLDERS = {
     "--data": "DATA",
+    "--engine-table": "ENGINE_JSON",
     "--logs": "LOGS",
     "--model": "MODEL",
     "--out": "OUT",
@@ -43,7 +44,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--temperatures", type=numbers(float), default=[0.0, 1.0], help="in that order, too")
     add("--prompts", type=int, default=6, help="at one client")
     add("--prompts-per-client", type=int, default=2, help="at several clients")
-    add("--one-prompt-from", type=int, default=128, help="this many clients send one prompt each")
+    add("--one-prompt-from", type=int, default=256, help="this many clients send one prompt each")
     add("--order", default="mixed", choices=ORDERS, help="all tasks in turn, or as in the file")
     add("--max-prompt-tokens", type=int, default=1800, help="longer prompts are passed over")
     add("--max-model-len", type=int, default=4096)
@@ -58,6 +59,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--peer-python", help="vLLM's interpreter; this one if only --peer-env is given")
     add("--peer-env", type=Path, help="shell file to source before vLLM's interpreter")
     add("--peer-memory", type=float, default=0.6, help="vLLM's gpu_memory_utilization")
+    add("--engine-table", type=Path, help="gpu_engine.json: what a step costs, for the ceilings")
     add("--out", type=Path, default=Path("docs/benchmarks"))
     add("--name", default="gpu", help="of the files, without ending")
     add("--logs", type=Path, help="folder to keep the engines' logs in")

@@ -20,6 +20,7 @@ from benchmarks.cpu_report import (
     table_line,
 )
 from benchmarks.gpu_bars import SPECULATING, VLLM_PLAIN, relative, relative_bars, wanted
+from benchmarks.gpu_ceiling import Ceiling, StepCosts, ceiling, ceiling_table
 from benchmarks.gpu_seen import seen_table
 from benchmarks.measurements import CellKey, Measurement, Measurements, distinct
 
@@ -44,7 +45,7 @@ class GpuReport:
     """`machine`, `versions`, `settings`, `options` and `starts` are shown as they are.
 
     `settings` are what all systems share; `options` each engine's own; `starts` the seconds each
-    took to start.
+    took to start, `times` when it was ready; `step_costs` the engine's alone, for the ceilings.
     """
 
     command: str
@@ -54,6 +55,8 @@ class GpuReport:
     measurements: Measurements
     options: Mapping[str, str] = field(default_factory=dict)
     starts: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, str] = field(default_factory=dict)
+    step_costs: StepCosts = field(default_factory=StepCosts)
     notes: tuple[str, ...] = ()
     complete: bool = True
     rows: tuple[str, ...] = ()
@@ -68,6 +71,8 @@ class GpuReport:
             "settings": dict(self.settings),
             "options": dict(self.options),
             "starts": dict(self.starts),
+            "times": dict(self.times),
+            "step_costs": self.step_costs.to_json(),
             "complete": self.complete,
             "notes": list(self.notes),
             "rows": list(self.rows),
@@ -77,6 +82,7 @@ class GpuReport:
                     **cell_json(cell),
                     "times_vllm_plain": _median(relative(found, key)),
                     "times_own_plain": _median(found.ratio(key, own_plain(key.row))),
+                    "ceiling": _limit(ceiling(found, key, own_plain(key.row), self.step_costs)),
                 }
                 for key, cell in cells
                 if cell
@@ -95,6 +101,8 @@ class GpuReport:
             measurements=Measurements(items),
             options=document["options"],
             starts=document["starts"],
+            times=document.get("times", {}),
+            step_costs=StepCosts.from_json(document.get("step_costs", ())),
             notes=tuple(document["notes"]),
             complete=document["complete"],
             rows=tuple(document["rows"]),
@@ -120,6 +128,10 @@ class GpuReport:
                     f"## T={temperature:g}" if len(sets) == 1 else f"## {name}, T={temperature:g}"
                 )
                 sections += [heading, self._table(name, temperature)]
+        plain_of = {row: own_plain(row) for row in distinct(keys, lambda key: key.row)}
+        limits = ceiling_table(found, plain_of, self.step_costs)
+        if limits:
+            sections += ["## What the drafts allowed", limits]
         seen = seen_table(found)
         if seen:
             sections += ["## Where the time goes", seen]
@@ -138,6 +150,7 @@ class GpuReport:
             ("Prompts", self._prompts()),
             ("Options", self.options),
             ("Start-up", starts),
+            ("Ready at", self.times),
         ):
             if values:
                 shown = "; ".join(f"{name} {value}" for name, value in values.items())
@@ -253,6 +266,10 @@ def relative_is_known(found: Measurements) -> bool:
 def own_plain(row: str) -> str:
     """The plain row of a row's own system."""
     return PLAIN if row in SPECULATING else f"{row.split()[0]} plain"
+
+
+def _limit(found: Ceiling | None) -> dict[str, float] | None:
+    return None if found is None else found.to_json()
 
 
 def _median(figure: Any) -> float | None:

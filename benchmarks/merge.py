@@ -21,6 +21,7 @@ from benchmarks.exact_report import ExactReport
 from benchmarks.exact_run import CaseResult
 from benchmarks.gpu_report import GpuReport
 from benchmarks.measurements import CellKey, Measurement, Measurements
+from benchmarks.report_files import write_report
 
 _Value = TypeVar("_Value")
 
@@ -113,6 +114,8 @@ def merge_gpu(parts: Sequence[dict[str, Any]]) -> GpuReport:
         measurements=Measurements([item for items in cells.values() for item in items]),
         options=_last(report.options for report in reports),
         starts=_last(report.starts for report in reports),
+        times=_last(report.times for report in reports),
+        step_costs=next((r.step_costs for r in reports if r.step_costs.ms), reports[0].step_costs),
         notes=tuple(
             dict.fromkeys([*notes, *(note for report in reports for note in report.notes)])
         ),
@@ -167,10 +170,7 @@ def main() -> int:
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    options.out.mkdir(parents=True, exist_ok=True)
-    name = options.name or options.kind
-    (options.out / f"{name}.json").write_text(json.dumps(report.to_json(), indent=1) + "\n")
-    (options.out / f"{name}.md").write_text(report.to_markdown())
+    write_report(report, options.out, options.name or options.kind)
     return 0
 
 

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from benchmarks.bars import BOTH, NGRAM, PLAIN, SUFFIX
-from benchmarks.gpu import main, make_plan, measure_phases
+from benchmarks.gpu import main, make_plan, measure_phases, step_costs
 from benchmarks.gpu_bars import VLLM_NGRAM, VLLM_PLAIN
-from benchmarks.gpu_engines import Opened, PeerPhase, peer_command, plan_phases
+from benchmarks.gpu_engines import STREAMED, Opened, PeerPhase, peer_command, plan_phases
 from benchmarks.gpu_options import describe_model, parse, prompts_at, prompts_needed
 from benchmarks.measurements import Measurements
 from benchmarks.merge import merge_gpu
@@ -33,8 +33,8 @@ def test_by_default_the_issues_cells_are_measured_most_telling_first() -> None:
     chosen = parse([])
     assert chosen.rows == ["outrider", VLLM_PLAIN]
     assert (chosen.new_tokens, chosen.device, chosen.max_num_batched_tokens) == (128, "cuda", 8192)
-    assert prompts_at(chosen) == {8: 2, 32: 2, 128: 1}
-    assert prompts_needed(chosen) == 128
+    assert prompts_at(chosen) == {8: 2, 32: 2, 128: 2}
+    assert prompts_needed(chosen) == 256
     plan = make_plan(chosen, (Row("a", Engine(1), (1, 8, 32, 128), (0.0, 1.0)),), PROMPTS)
     assert [(sweep.temperature, sweep.clients) for sweep in plan.sweeps()] == [
         (temperature, count) for temperature in (0.0, 1.0) for count in (1, 8, 32, 128)
@@ -83,6 +83,35 @@ def test_every_row_is_warmed_at_every_number_of_clients_and_temperature(tmp_path
         assert warm == [(1, 0.0), (8, 0.0), (1, 1.0), (8, 1.0)]
 
 
+def test_a_row_of_some_cells_is_warmed_and_measured_at_these_alone(tmp_path: Path) -> None:
+    engine = Engine(100.0)
+
+    class Phase(FakePhase):
+        def open(self, stack: ExitStack) -> Opened:
+            return Opened((Row(STREAMED, engine, (8,), (0.0,)),), {}, 1.0)
+
+    done = measure_phases(
+        [Phase("outrider serve", {}, [])], options(tmp_path), PROMPTS, report(), None, QUIET
+    )
+    assert {(len(work.prompts), work.temperature) for work in engine.works} == {(8, 0.0), (16, 0.0)}
+    assert {(one.clients, one.temperature) for one in done.measurements.items} == {(8, 0.0)}
+
+
+def test_the_engines_table_and_the_time_of_each_engine_are_in_the_report(tmp_path: Path) -> None:
+    line = {"sequences": 8, "tokens": 1, "greedy": {"run_ms": 5.0}}
+    table = tmp_path / "gpu_engine.json"
+    table.write_text(json.dumps({"results": {"bfloat16": {"decoding": [line]}}}))
+    chosen = options(tmp_path, "--engine-table", str(table))
+    assert step_costs(chosen).ms == {(8, 1): 5.0}
+    table.write_text("{}")
+    with pytest.raises(ValueError, match="--engine-table: no report"):
+        step_costs(chosen)
+    phase = FakePhase("outrider serve", {PLAIN: 100.0}, [])
+    done = measure_phases([phase], options(tmp_path), PROMPTS, report(), None, QUIET)
+    assert done.times["outrider serve"].endswith(" UTC")
+    assert "- Ready at: outrider serve 20" in done.to_markdown()
+
+
 def test_an_interrupted_run_keeps_its_finished_sweeps(tmp_path: Path) -> None:
     log: list[str] = []
 
@@ -121,7 +150,7 @@ def test_wanted_rows_decide_which_engines_start(tmp_path: Path) -> None:
         phases = plan_phases(chosen, tmp_path, tmp_path, chosen.rows)
         return [(phase.name, getattr(phase, "rows", None)) for phase in phases]
 
-    ours = ("outrider serve", (PLAIN, NGRAM, SUFFIX, BOTH))
+    ours = ("outrider serve", (PLAIN, NGRAM, SUFFIX, BOTH, STREAMED))
     assert names("--peer-env", "env.sh") == [ours, (VLLM_PLAIN, None)]
     assert names() == [ours]
     assert names("--rows", "outrider plain,outrider both") == [("outrider serve", (PLAIN, BOTH))]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu_load import CLIENT_CPU, Clients, LoadSystem
+from benchmarks.gpu_load import CLIENT_CPU, Clients, LoadSystem, read_stream
 from benchmarks.outrider_system import ServerFailed
 from benchmarks.systems import Work
 
@@ -65,13 +65,21 @@ class Server:
         await asyncio.sleep(0)
         self.in_flight -= 1
         sums = {"num_spec_steps": 2, "num_draft_tokens": 8, "num_accepted_draft_tokens": 4}
-        return json.dumps(
-            {
-                "choices": [{"token_ids": [asked["prompt"][0]] * asked["max_tokens"]}],
-                "usage": {"prompt_tokens_details": {"cached_tokens": 0}},
-                "metrics": {"speculative_decoding": sums},
-            }
-        ).encode()
+        end = {
+            "usage": {"prompt_tokens_details": {"cached_tokens": 0}},
+            "metrics": {"speculative_decoding": sums},
+        }
+        token_ids = [asked["prompt"][0]] * asked["max_tokens"]
+        if not asked.get("stream"):
+            return json.dumps({"choices": [{"token_ids": token_ids}], **end}).encode()
+        deltas = [{"choices": [{"token_ids": [one]}]} for one in token_ids]
+        return events({"choices": [{"text": ""}]}, *deltas, {"choices": [], **end})
+
+
+def events(*chunks: dict[str, Any]) -> bytes:
+    """A stream of server-sent events."""
+    lines = [f"data: {json.dumps(chunk)}" for chunk in chunks]
+    return "\n\n".join([*lines, "data: [DONE]", ""]).encode()
 
 
 async def end(listening: asyncio.Server) -> None:
@@ -114,6 +122,21 @@ def test_answers_come_in_the_prompts_order_with_their_sums(server: Server) -> No
     assert answer.seconds > 0
     assert answer.readings[CLIENT_CPU] >= 0
     assert answer.readings["outrider:verify_seconds{plain}_count"] == 5
+
+
+def test_streamed_answers_are_put_together(server: Server) -> None:
+    with Clients(server.url) as clients:
+        answer = LoadSystem(clients, {}, stream=True).generate(work(5, 2))
+    assert answer.outputs == tuple((n,) * 3 for n in range(5))
+    assert (answer.steps, answer.drafted, answer.accepted) == (10, 40, 20)
+    assert all(body["stream_options"] == {"include_usage": True} for body in server.bodies)
+
+
+def test_a_stream_that_breaks_off_is_an_error() -> None:
+    with pytest.raises(ServerFailed, match="no cache left"):
+        read_stream(events({"choices": []}, {"error": {"message": "no cache left"}}))
+    with pytest.raises(ServerFailed, match="without its usage"):
+        read_stream(events({"choices": [{"token_ids": [1]}]}))
 
 
 def test_all_clients_ask_at_once_and_never_more(server: Server) -> None:
