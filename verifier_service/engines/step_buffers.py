@@ -208,7 +208,6 @@ class StepBuffers:
         tokens = len(ids)
         owner = np.repeat(self._count_up[:count], lengths)
         bounds = arrays["cu_query"]
-        bounds[0] = 0
         lengths.cumsum(out=bounds[1 : count + 1])
         bounds[count + 1 : b + 1] = tokens
         arrays["ids"][:tokens] = ids
