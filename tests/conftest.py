@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -26,6 +28,18 @@ def no_evidence_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     """Servers that tests start keep their evidence apart from the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OUTRIDER_DATA_DIR", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_ends_of_http_servers() -> Iterator[None]:
+    """uvicorn looks each 0.1 s, twice, whether it may end: longer than most tests of it take."""
+    import uvicorn.server
+
+    hasty = ModuleType("asyncio")
+    vars(hasty).update(vars(asyncio), sleep=lambda seconds: asyncio.sleep(seconds / 20))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", hasty)
         yield
 
 
