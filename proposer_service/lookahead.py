@@ -16,6 +16,8 @@ from proposer_service.sequences import OpenSequence
 
 # Enough for a message of its own: the verifier reads it while others are made.
 FULL_MESSAGE = 64
+# Outcomes of one sequence before the next one has its turn.
+_TURN = 4
 
 
 class DraftedSequence(NamedTuple):
@@ -51,16 +53,13 @@ class LookaheadRound:
         self._step_id = step_id
         self._message = proposer_pb2.Lookahead(step_id=step_id)
         self._entries = 0
+        # Whether what was prepared is worth a message.
+        self.full = False
         self._drafted = drafted
         self._context_limit = context_limit
 
-    @property
-    def full(self) -> bool:
-        """Whether what was prepared is worth a message."""
-        return self._entries >= FULL_MESSAGE
-
     def prepare(self) -> Iterator[None]:
-        """Prepares one outcome for each item: first each sequence's likeliest, then the others."""
+        """One piece of work for each item: each sequence's first, then all by turns."""
         begun = []
         for asked in self._drafted:
             outcomes = self._proposer.lookahead(
@@ -70,31 +69,43 @@ class LookaheadRound:
             if self._prepare_next(preparation):
                 begun.append(preparation)
             yield
-        for preparation in begun:
-            while self._prepare_next(preparation):
-                yield
+        # That nothing will come for most sequences is worth more than any single block.
+        self.full = self._entries > 0
+        yield
+        while begun:
+            going_on = []
+            for preparation in begun:
+                for _ in range(_TURN):
+                    if not self._prepare_next(preparation):
+                        break
+                    yield
+                else:
+                    going_on.append(preparation)
+            begun = going_on
 
     def message(self) -> proposer_pb2.ProposeResponse | None:
         """What was prepared since the last message; None where that is nothing."""
-        if not self._entries:
-            return None
-        message = proposer_pb2.ProposeResponse(lookahead=self._message)
-        self._message = proposer_pb2.Lookahead(step_id=self._step_id)
+        message = self._message
         self._entries = 0
-        return message
+        self.full = False
+        if not message.blocks and not message.complete:
+            return None
+        self._message = proposer_pb2.Lookahead(step_id=self._step_id)
+        return proposer_pb2.ProposeResponse(lookahead=message)
 
     def _prepare_next(self, preparation: _Preparation) -> bool:
-        """Add the next outcome; False where there is none."""
+        """Add the next item; False where there is none."""
         item = next(preparation.outcomes, None)
+        if item is None or preparation.count == MAX_OUTCOMES:
+            return False
         if isinstance(item, Outcome):
-            if preparation.count == MAX_OUTCOMES:
-                return False
             preparation.count += 1
             self._add_outcome(preparation.asked, item)
-            return True
-        if item is not None:
+        else:
             self._add_complete(preparation.asked, item)
-        return False
+        self._entries += 1
+        self.full = self.full or self._entries >= FULL_MESSAGE
+        return True
 
     def _add_outcome(self, asked: DraftedSequence, outcome: Outcome) -> None:
         sequence, allowed = asked.sequence, asked.max_draft_tokens
@@ -104,7 +115,6 @@ class LookaheadRound:
         draft = outcome.draft
         if allowed < 1 or not draft.ids:
             return
-        self._entries += 1
         # Setting fields one by one takes half the time of naming them all in add().
         added = self._message.blocks.add()
         added.base_length = sequence.length
@@ -120,12 +130,11 @@ class LookaheadRound:
             block.confidences.extend(draft.confidences[:allowed])
 
     def _add_complete(self, asked: DraftedSequence, complete: Complete) -> None:
-        self._entries += 1
         added = self._message.complete.add()
         added.sequence_id = asked.sequence_id
         added.epoch = asked.sequence.epoch
         added.base_length = asked.sequence.length
-        if complete.unlisted:
-            accepted, token_ids = zip(*complete.unlisted, strict=True)
-            added.unlisted_accepted.extend(accepted)
-            added.unlisted_token_ids.extend(token_ids)
+        if complete.ends:
+            accepted, token_ids = zip(*complete.ends, strict=True)
+            added.accepted.extend(accepted)
+            added.token_ids.extend(token_ids)

@@ -15,7 +15,7 @@ from verifier_service.draft_checks import BadBlockError, check_block, cut_block
 from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_handshake import ProposerLimits
 from verifier_service.proposer_mirror import Ask, Mirror, Mirrors, SentStep
-from verifier_service.proposer_outlook import MAX_OUTCOMES, MAX_UNLISTED
+from verifier_service.proposer_outlook import MAX_NAMED, MAX_OUTCOMES
 from verifier_service.proposer_pace import Pace
 from verifier_service.proposer_state import ProposerRecord
 
@@ -286,8 +286,8 @@ class ProposerAnswers:
         elif not mirror.outlook.complete(claim):
             self._record.drop(
                 "bad_complete",
-                f"{len(claim.unlisted_accepted)} positions and {len(claim.unlisted_token_ids)} ids "
-                f"of unlisted outcomes; they must be as many, at most {MAX_UNLISTED}",
+                f"{len(claim.accepted)} positions and {len(claim.token_ids)} ids of outcomes; "
+                f"they must be as many, at most {MAX_NAMED}",
             )
 
     def _block_ahead(self, outcome: proposer_pb2.OutcomeBlock | None) -> DraftBlock | None:

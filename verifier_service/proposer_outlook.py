@@ -8,7 +8,8 @@ from __future__ import annotations
 from speculation.v1 import proposer_pb2
 
 MAX_OUTCOMES = 128
-MAX_UNLISTED = 4096
+# Named by one sequence's claim.
+MAX_NAMED = 4096
 
 
 class Outlook:
@@ -18,12 +19,11 @@ class Outlook:
     proposer itself gave behind what is committed.
     """
 
-    __slots__ = ("_complete", "_complete_block", "_outcomes", "_overfull", "own_block")
+    __slots__ = ("_complete", "_complete_block", "_outcomes", "own_block")
 
     def __init__(self) -> None:
         self.own_block: tuple[int, ...] = ()
         self._outcomes: dict[tuple[int, ...], proposer_pb2.OutcomeBlock] = {}
-        self._overfull = False
         self._complete: proposer_pb2.CompleteOutcomes | None = None
         self._complete_block: tuple[int, ...] = ()
 
@@ -35,7 +35,6 @@ class Outlook:
         """The round is over."""
         self.own_block = ()
         self._outcomes.clear()
-        self._overfull = False
         self._complete = None
 
     def asked_again(self) -> None:
@@ -45,19 +44,17 @@ class Outlook:
     def add(self, outcome: proposer_pb2.OutcomeBlock) -> bool:
         """Keep an outcome's block, the first one of each; False where there are too many."""
         if len(self._outcomes) >= MAX_OUTCOMES:
-            self._overfull = True
             return False
         self._outcomes.setdefault(tuple(outcome.outcome_token_ids), outcome)
         return True
 
     def complete(self, claim: proposer_pb2.CompleteOutcomes) -> bool:
-        """All outcomes were told. False where the claim itself makes no sense."""
-        unlisted = len(claim.unlisted_token_ids)
-        if unlisted != len(claim.unlisted_accepted) or unlisted > MAX_UNLISTED:
+        """All outcomes with a draft are named. False where the claim itself makes no sense."""
+        named = len(claim.token_ids)
+        if named != len(claim.accepted) or named > MAX_NAMED:
             return False
-        if not self._overfull:
-            self._complete = claim
-            self._complete_block = self.own_block
+        self._complete = claim
+        self._complete_block = self.own_block
         return True
 
     def block_behind(self, ids: tuple[int, ...]) -> proposer_pb2.OutcomeBlock | None:
@@ -74,7 +71,7 @@ class Outlook:
             return False
         token = ids[accepted]
         # Most tokens are not in the list at all, which is read faster than the pairs.
-        return token not in claim.unlisted_token_ids or not any(
+        return token not in claim.token_ids or not any(
             token == other and accepted == kept
-            for kept, other in zip(claim.unlisted_accepted, claim.unlisted_token_ids, strict=True)
+            for kept, other in zip(claim.accepted, claim.token_ids, strict=True)
         )

@@ -10,10 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# Outcomes of one round, for one sequence, that look-ahead prepares at most; and those it may name
-# without a block of theirs.
+# Outcomes of one round, for one sequence, that look-ahead prepares at most, and that it may name.
 MAX_OUTCOMES = 32
-MAX_UNLISTED = 512
+MAX_NAMED = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +42,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Behind no other end of the round is there a draft that is worth waiting for.
+    """Names the ends of a round: behind no other one is there a draft that is worth waiting for.
 
-    `unlisted` names ends behind which there may be one, though none was prepared: how many ids of
-    the draft are committed, and the token behind them.
+    Each of `ends` is how many ids of the draft are committed, and the token behind them.
     """
 
-    unlisted: Sequence[tuple[int, int]] = ()
+    ends: Sequence[tuple[int, int]] = ()
 
 
 NO_DRAFT = Draft(())
@@ -84,8 +82,9 @@ class Proposer(ABC):
         """At most MAX_OUTCOMES distinct ends of the round in flight, likeliest first.
 
         `draft` is what `propose` just gave for this text, or empty; the round verifies the whole
-        of it, its beginning or nothing. A last item `Complete` says that there are no others; it
-        may name MAX_UNLISTED. Changes nothing; what is not iterated was not needed.
+        of it, its beginning or nothing. A first item `Complete` names all ends with a draft, those
+        included that are not prepared (at most MAX_NAMED). Changes nothing; it may not be iterated
+        to its end, and never after a change.
         """
 
     @abstractmethod

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proposer_service.proposers.base import (
+    MAX_NAMED,
     MAX_OUTCOMES,
-    MAX_UNLISTED,
     NO_DRAFT,
     Complete,
     Draft,
@@ -91,12 +91,7 @@ class _IndexedText:
         length = len(self.ids) + fresh
         offset = length - held
         last = tail[held - 1]
-        begin = held - fresh
-        inside = (
-            [end for end in range(begin + 1, held) if tail[end - 1] == last]
-            if last in tail[begin : held - 1]
-            else ()
-        )
+        inside = [end for end in range(held - fresh + 1, held) if tail[end - 1] == last]
         found = []
         for n in self._windows:
             if n > held:
@@ -122,16 +117,31 @@ class _IndexedText:
 
     def draft(self, tail: tuple[int, ...], fresh: int, max_draft_tokens: int) -> Draft:
         """What would be proposed for a text that ends in `tail`; see `matches`."""
-        matches = self.matches(tail, fresh)
-        if not matches:
+        n, start = self._longest_match(tail, fresh)
+        if not n:
             return NO_DRAFT
-        n, start = matches[-1]
         ids = self.ids[start : start + max_draft_tokens]
         if len(ids) < max_draft_tokens:
             extra = tail[len(tail) - fresh :]
             beyond = max(0, start - len(self.ids))
             ids.extend(extra[beyond : beyond + max_draft_tokens - len(ids)])
         return Draft(tuple(ids), n)
+
+    def _longest_match(self, tail: tuple[int, ...], fresh: int) -> tuple[int, int]:
+        """The last of `matches`, (0, 0) where there is none."""
+        held = len(tail)
+        if tail[-1] in tail[held - fresh : held - 1]:
+            matches = self.matches(tail, fresh)
+            return matches[-1] if matches else (0, 0)
+        # No window can have occurred among the fresh ids.
+        first_end = self._first_end
+        longest = end = 0
+        for n in self._windows:
+            seen = first_end.get(tail[held - n :]) if n <= held else None
+            if seen is None:
+                break
+            longest, end = n, seen
+        return longest, end
 
     def _add_follower(self, behind: tuple[int, ...], token: int) -> None:
         """Called once for each pair: its window has just been seen for the first time."""
@@ -189,29 +199,26 @@ class NgramProposer(Proposer):
     ) -> Iterator[Outcome | Complete]:
         positions = len(draft.ids) + 1
         room = MAX_OUTCOMES
-        unlisted: list[tuple[int, int]] = []
+        ends: list[tuple[int, int]] = []
+        chosen: list[tuple[int, int, tuple[int, ...]]] = []
         # All accepted first, then the others in the order in which a round meets them.
         for index, kept in enumerate((positions - 1, *range(positions - 1))):
             accepted = draft.ids[:kept]
             before = text.ending(accepted)
             followers = text.followers(before)
-            expected = (
-                draft.ids[kept]
-                if kept < len(draft.ids)
-                else text.token_at(text.match_end + kept, accepted)
-            )
+            ends += [(kept, token) for token in followers]
             # A common token has many followers; the positions behind it need room, too.
             most = min(len(followers), -(-room // (positions - index)))
             room -= most
             if most < len(followers):
-                # What is copied goes on with one of them, which must not be left out.
-                followers = sorted(followers, key=lambda token: token != expected)
-                unlisted += [(kept, token) for token in followers[most:]]
-            for token in followers[:most]:
-                guess = text.draft((*before, token), kept + 1, max_draft_tokens)
-                yield Outcome((*accepted, token), guess)
-        if len(unlisted) <= MAX_UNLISTED:
-            yield Complete(tuple(unlisted))
+                copied = text.token_at(text.match_end + kept, draft.ids)
+                followers = sorted(followers, key=lambda token: token != copied)
+            chosen += [(kept, token, before) for token in followers[:most]]
+        if len(ends) <= MAX_NAMED:
+            yield Complete(ends)
+        for kept, token, before in chosen:
+            guess = text.draft((*before, token), kept + 1, max_draft_tokens)
+            yield Outcome((*draft.ids[:kept], token), guess)
 
     def _likeliest(
         self, text: _IndexedText, draft: Draft, max_draft_tokens: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from proposer_service.proposers.base import MAX_OUTCOMES, Complete, Draft, Outcome
 from proposer_service.proposers.ngram import NgramProposer
@@ -32,9 +32,11 @@ def test_the_block_for_an_outcome_is_what_the_next_step_would_get() -> None:
     outcome = outcomes[3, 4, 5, 6]
     assert outcome.base_length == len(TEXT)
     assert [(c.sequence_id, c.epoch, c.base_length) for c in message.lookahead.complete] == [
-        (2, 1, 1),
         (1, 1, len(TEXT)),
+        (2, 1, 1),
     ]
+    assert list(message.lookahead.complete[0].accepted) == [3, 0, 1, 2]
+    assert list(message.lookahead.complete[0].token_ids) == [6, 3, 4, 5]
     assert (outcome.block.sequence_id, outcome.block.epoch) == (1, 1)
     assert outcome.block.base_length == len(TEXT) + 4
     (block,) = session.answer(step(5, commit(1, len(TEXT), [3, 4, 5, 6], k=3))).drafts.blocks
@@ -46,61 +48,67 @@ def test_a_sequence_without_draft_or_outcomes_is_complete() -> None:
     session = session_of(NgramProposer(2, 5))
     session.answer(step(4, opening(1, [1, 2, 3], k=3)))
     prepared = session.lookahead()
-    assert len(list(prepared.prepare())) == 1
+    for _ in prepared.prepare():
+        pass
+    assert prepared.full
     message = prepared.message()
     assert message is not None
     assert not message.lookahead.blocks
     (complete,) = message.lookahead.complete
     assert (complete.sequence_id, complete.base_length) == (1, 3)
-    assert not complete.unlisted_token_ids
+    assert not complete.token_ids
 
 
 def test_there_is_no_message_where_nothing_was_asked() -> None:
     session = session_of(NgramProposer(2, 5))
     session.answer(step(4, opening(1, [1, 2, 3], k=0)))
     prepared = session.lookahead()
-    assert list(prepared.prepare()) == []
+    for _ in prepared.prepare():
+        pass
+    assert not prepared.full
     assert prepared.message() is None
 
 
-def test_each_sequences_likeliest_outcome_comes_before_the_others() -> None:
+def test_every_sequence_is_complete_before_any_block_is_made() -> None:
     session = session_of(NgramProposer(2, 5))
     session.answer(step(4, *(opening(number, TEXT, k=3) for number in range(5))))
     prepared = session.lookahead()
     pieces = prepared.prepare()
-    next(pieces)
-    next(pieces)
+    while not prepared.full:
+        next(pieces)
     message = prepared.message()
     assert message is not None
-    assert [o.block.sequence_id for o in message.lookahead.blocks] == [0, 1]
-    assert {tuple(o.outcome_token_ids) for o in message.lookahead.blocks} == {(3, 4, 5, 6)}
-    assert not message.lookahead.complete
+    assert [c.sequence_id for c in message.lookahead.complete] == [0, 1, 2, 3, 4]
+    assert not message.lookahead.blocks
     for _ in pieces:
         pass
-    message = prepared.message()
-    assert message is not None
-    assert message.lookahead.step_id == 4
-    # Three are behind their likeliest one; what was in the first message is not said again.
-    assert len(message.lookahead.blocks) == 5 * 4 - 2
-    assert [c.sequence_id for c in message.lookahead.complete] == [0, 1, 2, 3, 4]
+    after = prepared.message()
+    assert after is not None
+    assert after.lookahead.step_id == 4
+    # What was in the first message is not said again.
+    assert not after.lookahead.complete
+    outcomes = [(o.block.sequence_id, tuple(o.outcome_token_ids)) for o in after.lookahead.blocks]
+    ends = [(3, 4, 5, 6), (3,), (3, 4), (3, 4, 5)]
+    assert outcomes == [(number, end) for number in range(5) for end in ends]
 
 
-def test_unlisted_outcomes_travel_with_the_claim() -> None:
-    class Terse(NgramProposer):
+def test_sequences_take_turns() -> None:
+    class Patient(NgramProposer):
         def lookahead(
             self, sequence_id: int, draft: Draft, max_draft_tokens: int
-        ) -> Iterable[Outcome | Complete]:
-            return [Complete([(0, 8), (2, 9)])]
+        ) -> Iterator[Outcome | Complete]:
+            for token in range(10):
+                yield Outcome((token,), Draft((1,)))
 
-    session = session_of(Terse(2, 5))
-    session.answer(step(4, opening(1, TEXT, k=3)))
+    session = session_of(Patient(2, 5))
+    session.answer(step(4, *(opening(number, TEXT, k=3) for number in range(2))))
     prepared = session.lookahead()
     for _ in prepared.prepare():
         pass
     message = prepared.message()
     assert message is not None
-    (complete,) = message.lookahead.complete
-    assert (complete.unlisted_accepted, complete.unlisted_token_ids) == ([0, 2], [8, 9])
+    turns = [0, 1, *[0] * 4, *[1] * 4, *[0] * 4, *[1] * 4, 0, 1]
+    assert [o.block.sequence_id for o in message.lookahead.blocks] == turns
 
 
 def test_blocks_fit_the_context_and_outcomes_are_bounded() -> None:
@@ -110,7 +118,6 @@ def test_blocks_fit_the_context_and_outcomes_are_bounded() -> None:
         ) -> Iterator[Outcome | Complete]:
             for token in range(100):
                 yield Outcome((token,), Draft((1,) * max_draft_tokens))
-            yield Complete()
 
     session = session_of(Eager(2, 5), context_limit=len(TEXT) + 3)
     session.answer(step(4, opening(1, TEXT, k=3)))

@@ -237,18 +237,18 @@ class Lookahead(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., blocks: _Optional[_Iterable[_Union[OutcomeBlock, _Mapping]]] = ..., complete: _Optional[_Iterable[_Union[CompleteOutcomes, _Mapping]]] = ...) -> None: ...
 
 class CompleteOutcomes(_message.Message):
-    __slots__ = ("sequence_id", "epoch", "base_length", "unlisted_accepted", "unlisted_token_ids")
+    __slots__ = ("sequence_id", "epoch", "base_length", "accepted", "token_ids")
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BASE_LENGTH_FIELD_NUMBER: _ClassVar[int]
-    UNLISTED_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
-    UNLISTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     sequence_id: int
     epoch: int
     base_length: int
-    unlisted_accepted: _containers.RepeatedScalarFieldContainer[int]
-    unlisted_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., base_length: _Optional[int] = ..., unlisted_accepted: _Optional[_Iterable[int]] = ..., unlisted_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    accepted: _containers.RepeatedScalarFieldContainer[int]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., base_length: _Optional[int] = ..., accepted: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class OutcomeBlock(_message.Message):
     __slots__ = ("base_length", "outcome_token_ids", "block")

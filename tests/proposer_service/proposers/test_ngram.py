@@ -28,14 +28,15 @@ def scan(ids: list[int], low: int, high: int, k: int) -> Draft:
 def ahead(
     proposer: NgramProposer, draft: Draft, k: int
 ) -> tuple[dict[tuple[int, ...], Draft], Complete | None]:
-    """The drafts by outcome, each at most once, and the claim at the end."""
+    """The drafts by outcome, each at most once, and the claim in front of them."""
     items = list(proposer.lookahead(7, draft, k))
-    outcomes = [item for item in items if isinstance(item, Outcome)]
-    drafts = {outcome.ids: outcome.draft for outcome in outcomes}
-    assert len(drafts) == len(outcomes) <= MAX_OUTCOMES
-    complete = items[-1] if len(items) > len(outcomes) else None
-    assert items[: len(outcomes)] == outcomes
+    complete = items.pop(0) if items and isinstance(items[0], Complete) else None
     assert complete is None or isinstance(complete, Complete)
+    drafts = {item.ids: item.draft for item in items if isinstance(item, Outcome)}
+    assert len(drafts) == len(items) <= MAX_OUTCOMES
+    if complete is not None:
+        assert len(set(complete.ends)) == len(complete.ends)
+        assert {(len(end) - 1, end[-1]) for end in drafts} <= set(complete.ends)
     return drafts, complete
 
 
@@ -83,18 +84,19 @@ def test_lookahead_prepares_what_propose_will_say(
 
 @given(TINY, LONG_WINDOWS, st.integers(1, 8), st.integers(1, 8))
 @PROPERTY
-def test_behind_what_complete_lookahead_leaves_out_there_is_no_draft(
+def test_there_is_a_draft_behind_exactly_the_ends_that_are_named(
     ids: list[int], window: tuple[int, int], k: int, next_k: int
 ) -> None:
     proposer = opened(ids, *window)
     draft = proposer.propose(7, k)
-    outcomes, complete = ahead(proposer, draft, next_k)
+    _, complete = ahead(proposer, draft, next_k)
     assert complete is not None
     for kept in range(len(draft.ids) + 1):
         for token in range(4):
             end = (*draft.ids[:kept], token)
-            told = end in outcomes or (kept, token) in complete.unlisted
-            assert told == bool(scan(ids + list(end), *window, next_k).ids)
+            assert ((kept, token) in complete.ends) == bool(
+                scan(ids + list(end), *window, next_k).ids
+            )
 
 
 def test_the_outcomes_of_a_text_without_a_draft_are_listed_too() -> None:
@@ -102,7 +104,7 @@ def test_the_outcomes_of_a_text_without_a_draft_are_listed_too() -> None:
     assert proposer.propose(7, 4) == NO_DRAFT
     outcomes, complete = ahead(proposer, NO_DRAFT, 2)
     assert {end: draft.ids for end, draft in outcomes.items()} == {(2,): (3, 9), (4,): (5, 9)}
-    assert complete == Complete()
+    assert complete == Complete([(0, 2), (0, 4)])
 
 
 def test_a_round_that_verifies_the_beginning_of_a_draft_is_foreseen() -> None:
@@ -115,10 +117,10 @@ def test_a_round_that_verifies_the_beginning_of_a_draft_is_foreseen() -> None:
         (3, 4): (5, 9),
         (3, 4, 5): (9, 1),
     }
-    assert complete == Complete()
+    assert complete == Complete([(3, 9), (0, 3), (1, 4), (2, 5)])
 
 
-def test_what_a_common_token_leaves_no_room_for_is_named() -> None:
+def test_what_a_common_token_leaves_no_room_for_is_still_named() -> None:
     ids = [token for n in range(100, 140) for token in (n, 7)] + [100, 7]
     proposer = opened(ids, 2, 2)
     draft = proposer.propose(7, 1)
@@ -127,8 +129,7 @@ def test_what_a_common_token_leaves_no_room_for_is_named() -> None:
     assert complete is not None
     assert len(outcomes) == MAX_OUTCOMES
     assert (101, 7) in outcomes and (101,) in outcomes
-    assert {kept for kept, _ in complete.unlisted} == {0}
-    assert len(outcomes) + len(complete.unlisted) == 41
+    assert len(complete.ends) == 41
 
 
 def test_a_draft_longer_than_the_room_is_still_complete() -> None:
@@ -137,7 +138,7 @@ def test_a_draft_longer_than_the_room_is_still_complete() -> None:
     outcomes, complete = ahead(proposer, draft, 4)
     assert len(outcomes) == MAX_OUTCOMES
     assert complete is not None
-    assert len(outcomes) + len(complete.unlisted) == 91
+    assert len(complete.ends) == 91
     assert (*draft.ids, 92) in outcomes
 
 
