@@ -221,6 +221,9 @@ class ReadySource:
     def collect(self) -> dict[int, list[DraftBlock]]:
         return self._blocks
 
+    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+        return False
+
     def close(self) -> None:
         return
 

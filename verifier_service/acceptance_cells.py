@@ -142,9 +142,9 @@ class Group:
             self._rates_at = self._version
         return self._rates
 
-    def is_current(self, row: int) -> bool:
-        """Whether the odds of a row are of the cells as they are."""
-        return self._built[row] == self._version
+    def current(self, row: int) -> list[float]:
+        """The odds of a row, of the cells as they are; not the caller's own."""
+        return self.odds[row] if self._built[row] == self._version else self.build(row)
 
     def build(self, row: int) -> list[float]:
         """The odds of a row from the cells as they are."""

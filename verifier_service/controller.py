@@ -310,11 +310,11 @@ class Controller:
         ids = [candidates[owner].sequence_id for owner in offers.owners]
         probes = choose_probes(
             self._budget,
-            best.step[: most + 1].tolist(),
+            best.step[: most + 1],
             1.0 / best.rate,
             counts,
             offers.lengths,
-            offers.survivals[:, 0].tolist(),
+            [survival[0] for survival in offers.survivals],
             [since.get(sequence_id, 0) for sequence_id in ids],
         )
         for row, (drafts, cost) in probes.items():

@@ -15,17 +15,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from verifier_service.attention_cost import AttentionCost
-from verifier_service.cost_profile import Floats, consecutive, knots_of, nearness
+from verifier_service.cost_pooling import FORGOTTEN, Pooling
+from verifier_service.cost_profile import Floats, consecutive, knots_of
 
 __all__ = ["CostCurve", "Floats"]
 
 # Least weight of an observation of a count of rows: that of a well-known one.
 _RATE = 0.06
-# What of a count's observations is still known after each step, and below what it counts as not
-# measured: a factor that one slow step left would otherwise keep a count from being tried again.
-_KNOWN_KEEP, _FORGOTTEN = 0.99, 0.05
-# Most observations that a count of which nothing is known takes from its neighbours.
-_MOST_LENT = 2.0
+# What of a count's observations is still known after each step.
+_KNOWN_KEEP = 0.99
 # Observations that a profiled count is worth.
 _PROFILE_KNOWN = 2.0
 # How much every other measured count moves with it: a busy machine slows all steps alike. A count
@@ -63,7 +61,7 @@ class CostCurve:
         "_first",
         "_knots",
         "_known",
-        "_nearness",
+        "_pooling",
         "_seconds",
         "_seen",
         "_shape",
@@ -78,7 +76,7 @@ class CostCurve:
         top: int,
         context: float,
         attention: tuple[float, float] = (0.0, 0.0),
-        near: Floats | None = None,
+        pooling: Pooling | None = None,
     ) -> None:
         self._knots = knots
         # What was profiled, and the curve: that times each count's factor.
@@ -99,7 +97,7 @@ class CostCurve:
         self._seen = [-_UNSEEN_AGE] * len(knots)
         # Decayed observations of each count.
         self._known = np.zeros(len(knots))
-        self._nearness = nearness(knots) if near is None else near
+        self._pooling = Pooling(knots) if pooling is None else pooling
         # What each count takes, over its shape; told only where it is known.
         self._factors = np.ones(len(knots))
 
@@ -130,7 +128,7 @@ class CostCurve:
             self._top,
             self._context,
             self._attention.slopes,
-            self._nearness,
+            self._pooling.derived(),
         )
         curve._seen = [-_UNKNOWN_AGE] * len(curve._seen)
         return curve
@@ -144,7 +142,7 @@ class CostCurve:
         if 0 <= start < self._dense:
             result = float(self._seconds[start])
         else:
-            result = float(self._measured(query_tokens, 1)[0])
+            result = float(self._standing(query_tokens, 1)[0])
         per_context, per_row = self._attention.slopes
         depth = query_tokens / max(sequences, 1)
         moved = (context - self._context) * (per_context + per_row * depth)
@@ -152,13 +150,13 @@ class CostCurve:
 
     def curve(self, first: int, count: int, sequences: int = 1, context: int = 0) -> Floats:
         """Expected seconds for `first`, `first` + 1, ... rows: [count], never falling."""
-        result = self._measured(first, count)
+        result = self._standing(first, count)
         per_context, per_row = self._attention.slopes
         if per_context or per_row:
             floor = _ATTENTION_LEAVES * result
             beyond = context - self._context
             slope = beyond * per_row / max(sequences, 1)
-            result += beyond * per_context + slope * np.arange(first, first + count)
+            result += beyond * per_context + slope * self._rows(first, count)
             if beyond < 0.0:
                 np.maximum(result, floor, out=result)
                 np.maximum.accumulate(result, out=result)
@@ -189,29 +187,16 @@ class CostCurve:
             self._seen[nearest] = self._clock
             self._drift_seen[nearest] = self._drift
         now = float(self._seconds[nearest] / self._shape[nearest])
-        own = float(self._factors[nearest]) if known > _FORGOTTEN else now
+        own = float(self._factors[nearest]) if known > FORGOTTEN else now
         self._factors *= 1.0 + shared
         self._factors[nearest] = own + rate * (now * (1.0 + surprise) - own)
-        values = self._pooled()
+        values = self._pooling.factors(self._known, self._factors)
+        values *= self._shape
         # The freshest measurement stands; older ones that contradict its order give way.
         np.minimum(values[:nearest], values[nearest], out=values[:nearest])
         np.maximum(values[nearest:], values[nearest], out=values[nearest:])
         np.maximum.accumulate(values, out=values)
         self._seconds = values
-
-    def _pooled(self) -> Floats:
-        """The curve by what was measured, each count leaning on its neighbours."""
-        measured = np.flatnonzero(self._known > _FORGOTTEN)
-        rows, known, own = self._knots[measured], self._known[measured], self._factors[measured]
-        near = self._nearness[measured[:, None], measured]
-        # What is known nearby, and the mean of the factors there.
-        nearby = near @ known
-        lent = np.minimum(nearby, _MOST_LENT / (1.0 + known))
-        others = near @ (known * own) / np.maximum(nearby, 1e-9)
-        factors = (known * own + lent * others) / (known + lent)
-        curve: Floats = np.interp(self._knots, rows, factors)
-        curve *= self._shape
-        return curve
 
     def age(self, query_tokens: int) -> int:
         """How many observations ago a step of about so many rows was last measured as expected."""
@@ -231,13 +216,20 @@ class CostCurve:
         counts = [2**i for i in range(last.bit_length()) if 2**i < last]
         return {n: round(self._milliseconds(n), 4) for n in [*counts, last]}
 
-    def _measured(self, first: int, count: int) -> Floats:
+    def _rows(self, first: int, count: int) -> Floats:
+        """`first`, `first` + 1, ...: [count], not the caller's own."""
+        start = first - self._first
+        if start >= 0 and start + count <= self._dense:
+            return self._knots[start : start + count]
+        return np.arange(first, first + count, dtype=np.float64)
+
+    def _standing(self, first: int, count: int) -> Floats:
         """The curve alone, at the context at which it stands: [count], the caller's own."""
         start = first - self._first
         if start >= 0 and start + count <= self._dense:
             # Every count has its knot here.
             return self._seconds[start : start + count].copy()
-        rows = np.arange(first, first + count, dtype=np.float64)
+        rows = self._rows(first, count)
         result: Floats = np.interp(rows, self._knots, self._seconds)
         last = float(self._knots[-1])
         if first + count - 1 > last:

@@ -11,23 +11,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from outrider.records import record
 from verifier_service.acceptance_cells import (
     CONFIDENCE_EDGES,
     MATCH_EDGES,
     MATCHES,
-    ROWS,
     Group,
     Total,
 )
 from verifier_service.messages import DraftBlock, QForm
 from verifier_service.offsets import Key, Offsets
-
-Floats = NDArray[np.float64]
 
 # Every so many steps all cells but the coarsest fade, so that what is not tried any more (a
 # position that looked bad once) is in the end guessed from its kin again.
@@ -38,16 +32,17 @@ _FRESH_KEEP = 0.998
 _MEMORY, _MEMORY_STEPS = 60.0, 12.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Survivals:
-    """Chance that each draft of each block is accepted, its predecessors included: [blocks, K].
+    """Chance that each usable draft of each block is accepted, its predecessors included.
 
-    0 beyond a block's usable length. `optimistic` is the same with each sequence's offset one
-    standard deviation up: where little is known, it is higher.
+    `optimistic` is the same with each sequence's offset one standard deviation up: where little is
+    known, it is higher. Lists, not arrays: on four drafts each numpy call takes as long as the
+    whole chain.
     """
 
-    mean: Floats
-    optimistic: Floats
+    mean: list[list[float]]
+    optimistic: list[list[float]]
 
 
 class AcceptanceEstimates:
@@ -55,12 +50,9 @@ class AcceptanceEstimates:
 
     __slots__ = (
         "_age",
-        "_bases",
         "_groups",
-        "_odds",
         "_offsets",
         "_positions",
-        "_steps",
         "_totals",
     )
 
@@ -69,10 +61,6 @@ class AcceptanceEstimates:
         self._groups: dict[Key, Group] = {}
         self._totals: dict[str, Total] = {}
         self._offsets = Offsets()
-        # Odds of all groups' rows, one group below the other, and where each group's begin.
-        self._odds: Floats = np.zeros((0, positions))
-        self._bases: dict[Key, int] = {}
-        self._steps = np.arange(positions)
         self._age = 0
 
     def begin_step(self) -> None:
@@ -97,32 +85,20 @@ class AcceptanceEstimates:
 
         Without `optimistic` its second half is the first.
         """
-        rows: list[int] = []
-        places: dict[tuple[Key, int], int] = {}
-        for key, block in zip(keys, blocks, strict=True):
-            match = bisect_right(MATCH_EDGES, block.match_length)
-            place = places.get((key, match))
-            if place is None:
-                place = places[key, match] = self._row(key, match)
-            rows.append(place)
-        odds: Floats = self._odds[rows] if rows else self._odds[:0]
-        for i, block in enumerate(blocks):
-            if block.confidences and block.q_form is not QForm.SPARSE:
-                buckets = _buckets(block.confidences, lengths[i])
-                told = [self._row(keys[i], MATCHES + bucket) for bucket in buckets]
-                odds[i, : len(told)] = self._odds[told, self._steps[: len(told)]]
+        odds = [
+            self._odds(key, block, length)
+            for key, block, length in zip(keys, blocks, lengths, strict=True)
+        ]
         means = self._offsets.values(sequence_ids, keys)
-        inside = self._steps < np.array(lengths)[:, None]
-        mean = _chain(odds, means, inside)
+        mean = [_chain(row, offset) for row, offset in zip(odds, means, strict=True)]
         if not optimistic:
             return Survivals(mean, mean)
-        bounds = [
-            value + math.sqrt(variance + 4.0 / (4.0 + self._groups[key].fresh))
-            for value, variance, key in zip(
-                means, self._offsets.variances(sequence_ids, keys), keys, strict=True
-            )
-        ]
-        return Survivals(mean, _chain(odds, bounds, inside))
+        variances = self._offsets.variances(sequence_ids, keys)
+        hopes = []
+        for row, key, value, variance in zip(odds, keys, means, variances, strict=True):
+            beyond = math.sqrt(variance + 4.0 / (4.0 + self._groups[key].fresh))
+            hopes.append(_chain(row, value + beyond))
+        return Survivals(mean, hopes)
 
     def observe(
         self, sequence_id: int, block: DraftBlock, *, greedy: bool, drafted: int, accepted: int
@@ -181,26 +157,28 @@ class AcceptanceEstimates:
     def _new(self, key: Key) -> Group:
         total = self._totals.setdefault(key[0], Total())
         group = self._groups[key] = Group(self._positions, total)
-        self._bases[key] = len(self._odds)
-        self._odds = np.concatenate([self._odds, np.zeros((ROWS, self._positions))])
         return group
 
-    def _row(self, key: Key, row: int) -> int:
-        """Where a row's odds are, brought up to date."""
+    def _odds(self, key: Key, block: DraftBlock, length: int) -> list[float]:
+        """Acceptance odds of a block's first drafts, each given that those before it were right."""
         group = self._groups.get(key) or self._new(key)
-        at = self._bases[key] + row
-        if not group.is_current(row):
-            self._odds[at] = group.build(row)
-        return at
+        odds = group.current(bisect_right(MATCH_EDGES, block.match_length))[:length]
+        if block.confidences and block.q_form is not QForm.SPARSE:
+            for position, bucket in enumerate(_buckets(block.confidences, len(odds))):
+                odds[position] = group.current(MATCHES + bucket)[position]
+        return odds
 
 
-def _chain(odds: Floats, offsets: list[float], inside: NDArray[np.bool_]) -> Floats:
-    """Survival of each position from conditional odds [blocks, K] moved by log-odds [blocks]."""
-    scaled = odds * np.exp(np.array(offsets))[:, None]
-    scaled /= scaled + 1.0
-    scaled *= inside
-    result: Floats = np.multiply.accumulate(scaled, axis=1)
-    return result
+def _chain(odds: list[float], offset: float) -> list[float]:
+    """Survival of each position from conditional odds moved by log-odds `offset`."""
+    scale = math.exp(offset)
+    chances = []
+    chance = 1.0
+    for value in odds:
+        scaled = value * scale
+        chance *= scaled / (scaled + 1.0)
+        chances.append(chance)
+    return chances
 
 
 def _buckets(confidences: Sequence[float], length: int) -> list[int]:

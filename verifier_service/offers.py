@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from outrider.records import record
 from verifier_service.candidates import Candidate
 from verifier_service.choice import ChooseBlock
-from verifier_service.estimates import AcceptanceEstimates, Floats
+from verifier_service.estimates import AcceptanceEstimates
 from verifier_service.messages import DraftBlock, QForm
 from verifier_service.offsets import Key
 
@@ -20,7 +20,7 @@ class Offers:
     """One entry for each candidate that has a block and may use it, in the candidates' order.
 
     `owners` are indices of candidates, `lengths` drafts that may be verified, and `survivals`
-    [offers, K] the chance that a draft and its predecessors are accepted, 0 from the length on.
+    [offers][lengths] the chance that a draft and its predecessors are accepted.
     `teach_unverified` says that blocks which are not verified are compared with the output all
     the same (`Controller.observe_shadow`).
     """
@@ -28,7 +28,7 @@ class Offers:
     owners: list[int]
     blocks: list[DraftBlock]
     lengths: list[int]
-    survivals: Floats
+    survivals: list[list[float]]
     teach_unverified: bool
 
     def __len__(self) -> int:
@@ -70,12 +70,12 @@ def gather(
     if not several:
         return Offers(owners, blocks, lengths, chances.mean, told)
     # Optimism about what is little known makes every proposer get its tries.
-    rows = _chosen(owners, blocks, chances.optimistic.tolist(), choose)
+    rows = _chosen(owners, blocks, chances.optimistic, choose)
     return Offers(
         [owners[row] for row in rows],
         [blocks[row] for row in rows],
         [lengths[row] for row in rows],
-        chances.mean[rows],
+        [chances.mean[row] for row in rows],
         told,
     )
 

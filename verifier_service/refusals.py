@@ -47,9 +47,9 @@ def decide(
     `refuse` words the refusal of an offer, `closed` that of all drafts, if the configuration does.
     """
     decided: list[Decision | None] = [None] * len(candidates)
-    chances = offers.survivals[:, 0].tolist()
     for row, (owner, count) in enumerate(zip(offers.owners, counts, strict=True)):
-        decided[owner] = Decision(offers.blocks[row], count) if count else refuse(chances[row])
+        chance = offers.survivals[row][0]
+        decided[owner] = Decision(offers.blocks[row], count) if count else refuse(chance)
     return [
         decision or without_offer(candidate, closed)
         for decision, candidate in zip(decided, candidates, strict=True)
@@ -80,7 +80,7 @@ class DoesNotPay:
 
     def __init__(self, best: Admission, used: int) -> None:
         at = min(used, len(best.step) - 2)
-        self._cost = float(best.step[at + 1] - best.step[at])
+        self._cost = best.step[at + 1] - best.step[at]
         self._needed = self._cost * best.rate
         # Sequences whose chances read alike share one decision.
         self._decisions: dict[int, Decision] = {}

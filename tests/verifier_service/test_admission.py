@@ -21,7 +21,7 @@ def scan(
     most: int = 100,
 ) -> Admission:
     return admit(
-        np.array(survivals),
+        survivals,
         costs,
         sequences=len(survivals) if sequences is None else sequences,
         others=others,
@@ -119,7 +119,7 @@ def test_sequences_without_a_draft_count_as_emitting() -> None:
 
 def test_no_rows_is_a_plain_step() -> None:
     best = admit(
-        np.zeros((0, 4)),
+        [],
         CostTable.from_profile({1: 0.02}),
         sequences=2,
         others=0,

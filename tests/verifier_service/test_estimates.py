@@ -49,7 +49,7 @@ def test_survival_is_a_falling_product_that_ends_with_the_block() -> None:
     chances = survival(estimates, block(), length=4)
     assert chances[:4] == sorted(chances[:4], reverse=True)
     assert chances[0] > 0.4
-    assert chances[4:] == [0.0, 0.0]
+    assert len(chances) == 4
 
 
 @pytest.mark.parametrize("acceptance", [0.05, 0.4, 0.8, 0.95])
@@ -190,7 +190,7 @@ def test_optimism_shrinks_with_evidence() -> None:
 
     def margin() -> float:
         both = estimates.survivals([block()], [K], [1], [("ngram", True)], optimistic=True)
-        return float(both.optimistic[0, 0] - both.mean[0, 0])
+        return both.optimistic[0][0] - both.mean[0][0]
 
     at_first = margin()
     rounds(estimates, block(), 0.6, 100)
@@ -205,4 +205,4 @@ def test_a_round_without_drafts_is_no_evidence() -> None:
 
 
 def test_no_blocks_no_rows() -> None:
-    assert AcceptanceEstimates(K).survivals([], [], [], []).mean.shape == (0, K)
+    assert AcceptanceEstimates(K).survivals([], [], [], []).mean == []
