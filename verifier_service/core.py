@@ -16,9 +16,6 @@ class CoreStats:
 
     running: int = 0
     waiting: int = 0
-    # Requests that have come to the scheduler since start: what was submitted and is not among them
-    # waits as well.
-    taken: int = 0
     kv_blocks_total: int = 0
     kv_blocks_free: int = 0
     # Sums since start: prompt tokens looked for in the cache, those found, sequences preempted.
@@ -62,3 +59,14 @@ class EngineCore(Protocol):
 
     def shutdown(self) -> None:
         """Finish the current step, fail what is left, stop the thread. Idempotent."""
+
+
+class CountingCore(EngineCore, Protocol):
+    """A core of which another process can tell how many requests wait."""
+
+    @property
+    def taken(self) -> int:
+        """Requests that have come to the scheduler since start, as of now.
+
+        What was submitted and is not among them waits beside those that `stats` tells of.
+        """

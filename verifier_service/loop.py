@@ -74,6 +74,11 @@ class Core:
     def failure(self) -> str:
         return self._failure
 
+    @property
+    def taken(self) -> int:
+        """See `CountingCore.taken`."""
+        return self._taken
+
     def submit(self, request: Request, sink: OutputSink) -> None:
         """See `EngineCore.submit`. RuntimeError when the engine is dead or shut down."""
         with self._wake:
@@ -227,7 +232,6 @@ class Core:
         return CoreStats(
             running=self._scheduler.num_running,
             waiting=self._scheduler.num_waiting,
-            taken=self._taken,
             kv_blocks_total=self._engine.cache.num_blocks,
             kv_blocks_free=self._scheduler.num_free_blocks,
             prefix_cache_queries=self._scheduler.prefix_cache_queries,
