@@ -19,7 +19,8 @@ from verifier_service.explanation import Explanation
 from verifier_service.messages import DraftBlock
 from verifier_service.offers import Offers, gather
 from verifier_service.plain_periods import PlainPeriods
-from verifier_service.probing import ProbeBudget, choose_probes
+from verifier_service.plain_steps import plain_due
+from verifier_service.probes import Probes
 from verifier_service.refusals import (
     NO_CEILING,
     PLAIN_PERIOD,
@@ -34,14 +35,6 @@ from verifier_service.refusals import (
 from verifier_service.switch import OWING, Switch
 
 __all__ = ["Candidate", "Controller", "Decision"]
-
-# A plain step is taken when what it forgoes, spread over the steps since the last one, is less
-# than this share of them; not before so many, and whatever it forgoes after so many. While it was
-# measured once only, the share is so many times as large: one look is mostly noise.
-_PLAIN_SHARE, _PLAIN_MIN_AGE, _PLAIN_MAX_AGE = 0.001, 4, 160
-_PLAIN_FEW = 5.0
-# It is also taken when the curve has moved by this share since, on other counts' evidence.
-_PLAIN_DRIFT = 0.1
 
 
 class Controller:
@@ -73,17 +66,13 @@ class Controller:
         self._schedule = schedule
         self._adaptive = adaptive
         self._choose = choose
-        self._budget = ProbeBudget()
+        self._probes = Probes()
         self._switch = Switch(num_speculative_tokens)
         # Without adapting nothing is given up, so nothing need be known.
         self._periods = PlainPeriods(plain_share if adaptive else plain_share or 0.0)
         self._held = False
         # Sequences that ran when the last step was planned.
         self._running = 1
-        self._step = 0
-        self._verified_at: dict[int, int] = {}
-        # Each probe of the last plan: seconds spent on it, and seconds that a token is worth.
-        self._probing: dict[int, tuple[float, float]] = {}
         # Seconds for each admitted draft of the last plan, and what a token is worth beside plain.
         self._price = self._worth = 0.0
         # Seconds that the drafts of the last plan saved, as far as their rounds were told.
@@ -104,10 +93,7 @@ class Controller:
         self._periods.observe(sequences, tokens, seconds)
 
     def wanted(self, num_sequences: int, limit: int) -> int:
-        """How many drafts to ask proposers for now, for a sequence that may verify `limit`.
-
-        `num_sequences` run now.
-        """
+        """How many drafts to ask for now for one of so many, if it may verify `limit`."""
         return min(limit, self.most_wanted(num_sequences)) if limit > 0 else 0
 
     def most_wanted(self, num_sequences: int) -> int:
@@ -119,15 +105,15 @@ class Controller:
         if most <= 0 or self._held:
             return 0
         switch = self._switch
+        rows = max(num_sequences, 1)
         if not self._adaptive or switch.wait <= 0.0:
             return most
-        rows = max(num_sequences, 1)
         plain, one = self.costs.curve(rows, 2, rows).tolist()
         if switch.is_free(plain):
             return most
         if switch.on:
             return min(most, switch.asks)
-        return most if self._budget.affords(switch.wait + one - plain) else 0
+        return most if self._probes.budget.affords(switch.wait + one - plain) else 0
 
     def plan(
         self,
@@ -144,19 +130,16 @@ class Controller:
         `total_context` is the sum of context lengths; `draft_budget` the most drafts in all;
         `running` sequences run in all, those in prefill too (0: the candidates alone).
         """
-        self._step += 1
         self._running = running or len(candidates)
         ceiling = self._ceiling_of(self._running)
-        self._probing.clear()
+        self._probes.begin_step()
         self.estimates.begin_step()
         most = ceiling * len(candidates)
         if draft_budget is not None:
             most = max(min(most, draft_budget), 0)
         offers = gather(candidates, ceiling, self.estimates, self._choose)
         if not self._adaptive:
-            counts: list[int] = []
-            for length in offers.lengths:
-                counts.append(0 if self._held else min(length, most - sum(counts)))
+            counts = offers.first(0 if self._held else most)
             return self._decisions(candidates, offers, counts, None, plain_step=False)
         if not candidates:
             return []
@@ -175,16 +158,16 @@ class Controller:
             switch.follow(best.net_gain)
         self._last = best
         counts = best.counts
-        due = other_query_tokens == 0 and self._plain_due(best, len(candidates))
+        due = other_query_tokens == 0 and plain_due(best, self.costs, len(candidates))
         plain_step = self._held or due
-        least = OWING if self._budget.owes_much else switch.threshold
+        least = OWING if self._probes.budget.owes_much else switch.threshold
         if plain_step or best.gain < least:
             counts = [0] * len(offers)
         self._saved = 0.0
         self._price = best.seconds_each
         self._worth = best.plain_seconds / len(candidates)
         if not plain_step:
-            self._probe(candidates, offers, counts, best, most)
+            self._probes.add(candidates, offers, counts, best, most)
         switch.admitted(max(counts, default=0))
         return self._decisions(candidates, offers, counts, best, plain_step=plain_step)
 
@@ -194,7 +177,7 @@ class Controller:
         if self._adaptive and self._last is not None:
             self._switch.settle(self._saved, self._last.plain_seconds)
         if not self._switch.on:
-            self._budget.spend(seconds)
+            self._probes.budget.spend(seconds)
 
     def observe_step(
         self,
@@ -209,7 +192,7 @@ class Controller:
             return
         if prefill_tokens == 0:
             self.costs.observe(query_tokens, sequences, context_tokens, seconds)
-        self._budget.earn(min(seconds, 2.0 * self.costs.seconds(query_tokens, sequences)))
+        self._probes.budget.earn(min(seconds, 2.0 * self.costs.seconds(query_tokens, sequences)))
 
     def observe_round(
         self, sequence_id: int, block: DraftBlock, *, greedy: bool, drafted: int, accepted: int
@@ -221,11 +204,9 @@ class Controller:
             sequence_id, block, greedy=greedy, drafted=drafted, accepted=accepted
         )
         self._saved += accepted * self._worth - drafted * self._price
-        probe = self._probing.get(sequence_id)
-        if probe is not None:
-            self._budget.record(accepted, *probe)
-        elif self._adaptive:
-            self._budget.owe(drafted * self._price - accepted * self._worth)
+        probed = self._probes.observe(sequence_id, accepted)
+        if not probed and self._adaptive:
+            self._probes.budget.owe(drafted * self._price - accepted * self._worth)
 
     def observe_shadow(
         self, sequence_id: int, block: DraftBlock, *, greedy: bool, compared: int, matched: int
@@ -242,7 +223,7 @@ class Controller:
     def close(self, sequence_id: int) -> None:
         """Forget a finished sequence. Unknown ids are ignored."""
         self.estimates.forget(sequence_id)
-        self._verified_at.pop(sequence_id, None)
+        self._probes.forget(sequence_id)
 
     def state(self) -> str:
         """`on`, or `off: ` and why."""
@@ -272,54 +253,11 @@ class Controller:
             average_gain=round(self._switch.gain, 4) if last else 0.0,
             tokens_per_second=round(last.rate, 2) if last else 0.0,
             draft_wait_ms=round(max(self._switch.wait, 0.0) * 1e3, 3),
-            probes=len(self._probing),
-            probe_share=round(self._budget.share, 4),
+            probes=len(self._probes),
+            probe_share=round(self._probes.budget.share, 4),
             measured=self._periods.measured,
             acceptance=self.estimates.rates(),
         )
-
-    def _plain_due(self, best: Admission, sequences: int) -> bool:
-        """Whether to measure a plain step again: all gains are told from what it costs.
-
-        Else a plain step that seems slower than it is would make drafts look worth their price,
-        and so never be measured.
-        """
-        if not any(best.counts):
-            return False
-        if self.costs.drift(sequences) > _PLAIN_DRIFT:
-            return True
-        age = self.costs.age(sequences)
-        if age > _PLAIN_MAX_AGE:
-            return True
-        share = _PLAIN_SHARE * (1.0 + _PLAIN_FEW / max(self.costs.known(sequences), 1.0))
-        return age >= _PLAIN_MIN_AGE and best.gain < age * share
-
-    def _probe(
-        self,
-        candidates: Sequence[Candidate],
-        offers: Offers,
-        counts: list[int],
-        best: Admission,
-        most: int,
-    ) -> None:
-        """Add drafts that do not seem to pay to `counts`, as far as the probe budget goes."""
-        self._budget.told_free = offers.teach_unverified
-        if self._budget.saved <= 0.0 or all(counts):
-            return
-        since = self._verified_at
-        ids = [candidates[owner].sequence_id for owner in offers.owners]
-        probes = choose_probes(
-            self._budget,
-            best.step[: most + 1],
-            1.0 / best.rate,
-            counts,
-            offers.lengths,
-            [survival[0] for survival in offers.survivals],
-            [since.get(sequence_id, 0) for sequence_id in ids],
-        )
-        for row, (drafts, cost) in probes.items():
-            counts[row] = drafts
-            self._probing[ids[row]] = (cost, 1.0 / best.rate)
 
     def _decisions(
         self,
@@ -339,7 +277,7 @@ class Controller:
             refuse = DoesNotPay(best, sum(counts))
         for owner, count in zip(offers.owners, counts, strict=True):
             if count:
-                self._verified_at[candidates[owner].sequence_id] = self._step
+                self._probes.verified(candidates[owner].sequence_id)
         closed = self._closed()
         if closed is None and self._held:
             closed = PLAIN_PERIOD

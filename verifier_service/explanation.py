@@ -13,6 +13,11 @@ from speculation.v1 import verifier_pb2
 from verifier_service.plain_periods import MeasuredGain
 
 
+def kind_of(state: str) -> str:
+    """`on`, or `off: ` and why, without figures."""
+    return state if state == "on" else ": ".join(state.split(": ", 2)[:2])
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """What the controller decided last and why; times in milliseconds.
@@ -41,7 +46,7 @@ class Explanation:
     @property
     def kind(self) -> str:
         """The state without its figures: what makes two states differ in kind."""
-        return ": ".join(self.state.split(": ")[:2])
+        return kind_of(self.state)
 
     def attributes(self) -> dict[str, str | int | float]:
         """As a span's attributes take it: `outrider.speculation.` and the field's name."""

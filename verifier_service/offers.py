@@ -34,6 +34,14 @@ class Offers:
     def __len__(self) -> int:
         return len(self.owners)
 
+    def first(self, most: int) -> list[int]:
+        """Drafts of each offer where the first `most` are verified, whatever they cost."""
+        counts = []
+        for length in self.lengths:
+            counts.append(min(length, most))
+            most -= counts[-1]
+        return counts
+
 
 def gather(
     candidates: Sequence[Candidate],

@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
+from outrider.records import record
+
 # Steps compared in a period, and as many before and after it.
 _STEPS = 16
 # What the worse arm may cost, as a share of the time, and the least and most share of its steps.
@@ -48,7 +50,7 @@ class MeasuredGain:
     periods: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Step:
     sequences: int
     tokens: int
@@ -117,7 +119,9 @@ class PlainPeriods:
             return False
         self._octave = sequences.bit_length()
         self._promise = math.log1p(max(promised, -0.5))
-        bias = self._biases.setdefault(self._octave, _Bias())
+        bias = self._biases.get(self._octave)
+        if bias is None:
+            bias = self._biases[self._octave] = _Bias()
         # A promise alone is soon put to the test.
         expected = self._promise + bias.mean if bias.known else 0.0
         if self._steps >= self._length(expected):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from verifier_service.controller import Controller
-from verifier_service.explanation import Explanation
+from verifier_service.explanation import Explanation, kind_of
 
 # Steps between two looks at all the numbers, where the state does not change.
 _LOOK_EVERY = 64
@@ -55,7 +55,7 @@ class SpeculationWatch:
     def observe(self, state: str) -> None:
         """Take in the state behind a step."""
         self._steps += 1
-        kind = Explanation(state=state).kind
+        kind = kind_of(state)
         now = self._clock()
         due = now - self._told_at >= _TELL_EVERY_S
         if (kind == "on") != (self._told == "on") or not self._told or (due and kind != self._told):

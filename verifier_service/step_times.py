@@ -7,10 +7,11 @@ read the snapshots.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Final
 
 from speculation.v1 import types_pb2, verifier_pb2
+
+from outrider.records import record
 
 # From a small model on a GPU to a long prefill on a CPU; a bound's own value belongs to it.
 BOUNDS_S: Final = (
@@ -19,7 +20,7 @@ BOUNDS_S: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Histogram:
     """Counts [len(BOUNDS_S) + 1], the last one of what is above all bounds, and the sum in s."""
 
@@ -30,7 +31,7 @@ class Histogram:
         return types_pb2.Histogram(upper_bounds=BOUNDS_S, counts=self.counts, sum=self.sum_s)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StepHistograms:
     """`draft_wait` of the steps that asked for drafts, and forward and sampling of all steps.
 
@@ -55,17 +56,24 @@ class StepHistograms:
 class _Counts:
     """One histogram that grows."""
 
-    __slots__ = ("_counts", "_sum_s", "snapshot")
+    __slots__ = ("_counts", "_snapshot", "_sum_s")
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS_S) + 1)
         self._sum_s = 0.0
-        self.snapshot = Histogram()
+        self._snapshot: Histogram | None = None
 
     def add(self, seconds: float) -> None:
         self._counts[bisect_left(BOUNDS_S, seconds)] += 1
         self._sum_s += seconds
-        self.snapshot = Histogram(tuple(self._counts), self._sum_s)
+        self._snapshot = None
+
+    @property
+    def snapshot(self) -> Histogram:
+        """As it is now; made when it is asked for first."""
+        if self._snapshot is None:
+            self._snapshot = Histogram(tuple(self._counts), self._sum_s)
+        return self._snapshot
 
 
 class StepTimesTotal:
