@@ -1,0 +1,261 @@
+"""A second of a running load as the card saw it: how idle it was, and what the host did meanwhile.
+
+    python -m benchmarks.gpu_trace --model FOLDER --data SPEC_BENCH
+
+Knows which loads are traced and the methods whose time is told apart. The report is written after
+each load. A file for chrome://tracing is made of each only where --chrome says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.device_profile import profiled, warm_profiler
+from benchmarks.entry import end_with, refuse_to_pull
+from benchmarks.gpu_card import describe_card
+from benchmarks.gpu_idle import RUN, idle
+from benchmarks.gpu_options import describe_model, names, numbers
+from benchmarks.gpu_prompts import load_first_turns
+from benchmarks.gpu_trace_load import Load, proposers
+from benchmarks.gpu_trace_page import Traced, TraceReport
+from benchmarks.host_marks import Watched, marking
+from benchmarks.machine import describe_machine, public_command
+from benchmarks.report_files import write_report
+from outrider.checkpoints import ModelStore
+from outrider.config import cache_directory
+from outrider.model_folders import resolve_model
+from verifier_service.backend import load_backend
+from verifier_service.settings import VerifierSettings
+
+PLACEHOLDERS = {
+    "--model": "MODEL",
+    "--data": "DATA",
+    "--out": "OUT",
+    "--logs": "LOGS",
+    "--chrome": "CHROME",
+}
+MODES = ("plain", "both")
+METHODS = ("ngram", "suffix")
+ENGINE_THREAD = "engine"
+LEAST_TOKENS = 4
+
+
+def watched(engine: type, source: type) -> list[Watched]:
+    """What the engine's thread does in a step, outermost calls first; both are classes."""
+    from verifier_service.controller import Controller
+    from verifier_service.loop import Core
+    from verifier_service.scheduler import Scheduler
+
+    return [
+        Watched(Core, {"_take_commands": "loop: commands", "_flush": "loop: hand out"}),
+        Watched(Core, {"_snapshot": "loop: statistics"}),
+        Watched(engine, {"run": RUN, "copy_blocks": "engine: copy blocks"}),
+        Watched(
+            Scheduler,
+            {
+                "admit": "scheduler: admit",
+                "views": "scheduler: views",
+                "plan": "scheduler: plan",
+                "apply": "scheduler: apply",
+            },
+        ),
+        Watched(
+            Controller,
+            {
+                "begin": "controller: begin",
+                "plan": "controller: plan",
+                "observe_step": "controller: observe",
+                "observe_speed": "controller: observe",
+                "observe_wait": "controller: observe",
+            },
+        ),
+        Watched(source, {"send": "proposers: tell", "collect": "proposers: wait"}),
+    ]
+
+
+def trace(
+    kinds: Sequence[Watched], load: Load, options: argparse.Namespace, mode: str
+) -> tuple[Traced, list[str]]:
+    """One load; the trace, and the methods that could not be marked. Raises ServerFailed."""
+    chrome: Path | None = None
+    if options.chrome is not None:
+        options.chrome.mkdir(parents=True, exist_ok=True)
+        chrome = options.chrome / f"trace-{mode}-{load.clients}.json.gz"
+    with load:
+        load.wait_until_decoding(options.settle_tokens)
+        untraced, _ = _speed(load, options.seconds)
+        with (
+            marking(kinds, ENGINE_THREAD) as host,
+            profiled(options.device, chrome) as profile,
+        ):
+            traced, counted = _speed(load, options.seconds)
+        load.check()
+        state = load.core.stats().speculation_state
+    found = idle(profile, host.marks)
+    made = Traced(
+        mode=mode,
+        clients=load.clients,
+        temperature=load.temperature,
+        untraced=round(untraced, 1),
+        traced=round(traced, 1),
+        verifying=round(counted / max(found.steps, 1), 3),
+        speculation=state,
+        idle=found,
+    )
+    return made, host.missing
+
+
+def _speed(load: Load, seconds: float) -> tuple[float, int]:
+    """Tokens a second in the next `seconds` or more, and how many rounds verified drafts.
+
+    At least a few tokens of each client are waited for, however slow they are.
+    """
+    before, began = load.counts, time.perf_counter()
+    load.wait_for_tokens(LEAST_TOKENS * load.clients)
+    time.sleep(max(0.0, began + seconds - time.perf_counter()))
+    now = load.counts.since(before)
+    return now.tokens / (time.perf_counter() - began), now.rounds
+
+
+def settings(
+    options: argparse.Namespace, model: Path, addresses: Sequence[str]
+) -> VerifierSettings:
+    return VerifierSettings(
+        str(model),
+        "",
+        "target",
+        proposers=tuple(addresses),
+        num_speculative_tokens=options.num_speculative_tokens,
+        device=options.device,
+        dtype=options.dtype,
+        max_model_len=options.max_model_len,
+        max_num_seqs=max(options.clients),
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        adaptive=not options.every_draft,
+        compile=not options.enforce_eager,
+        enforce_eager=options.enforce_eager,
+    )
+
+
+def run(options: argparse.Namespace, arguments: Sequence[str], console: Console) -> None:
+    """Start the core once and trace all loads."""
+    from benchmarks.transformers_system import load_tokenizer
+    from verifier_service.engines.torch_engine import TorchEngine
+
+    store = ModelStore(cache_directory())
+    model = resolve_model(options.model, store, refuse_to_pull, "--model").folder
+    longest = options.max_model_len - options.new_tokens - 1
+    prompts = [
+        prompt.token_ids
+        for prompt in load_first_turns(
+            options.data, load_tokenizer(model), max(options.clients), longest, "mixed"
+        )
+    ]
+    report = TraceReport(
+        command=public_command("benchmarks.gpu_trace", arguments, PLACEHOLDERS),
+        machine={
+            **describe_machine(),
+            **(describe_card() if options.device == "cuda" else {}),
+        },
+        settings={
+            **describe_model(model),
+            "drafts": f"{' and '.join(METHODS)}, at most {options.num_speculative_tokens}, "
+            + ("every one verified" if options.every_draft else "as the controller has it"),
+            "dtype": options.dtype,
+            "traced": f"{options.seconds:g} s of each load",
+        },
+    )
+    with ExitStack() as stack:
+        logs = options.logs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        logs.mkdir(parents=True, exist_ok=True)
+        drafting = METHODS if "both" in options.modes else ()
+        addresses = stack.enter_context(proposers(drafting, options.num_speculative_tokens, logs))
+        began = time.monotonic()
+        backend = load_backend(settings(options, model, addresses), uuid.uuid4().hex)
+        stack.callback(backend.close)
+        report = replace(report, start_seconds=round(time.monotonic() - began, 1))
+        warm_profiler(options.device)
+        kinds = watched(TorchEngine, type(backend.source))
+        for mode in options.modes:
+            for count in options.clients:
+                load = Load(
+                    backend.core,
+                    prompts,
+                    count,
+                    options.temperature,
+                    options.new_tokens,
+                    mode != "plain",
+                )
+                made, missing = trace(kinds, load, options, mode)
+                report = replace(
+                    report, traces=(*report.traces, made), missing=tuple(dict.fromkeys(missing))
+                )
+                write_report(report, options.out, options.name)
+                console.print(
+                    f"{mode}, {count} clients: idle {100 * made.idle.idle:.1f} %, "
+                    f"{made.untraced:.0f} tokens/s"
+                )
+        report = replace(report, complete=True)
+        write_report(report, options.out, options.name)
+    console.print(report.to_markdown(), markup=False, soft_wrap=True)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_trace",
+        description="How idle the card is under a load, and what the host does meanwhile.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--model", default="smollm2-135m", help="a folder or a pulled model's name")
+    add("--data", type=Path, default=Path("data"), help="Spec-Bench's file or its folder")
+    add("--device", default="cuda", choices=("cuda", "cpu"))
+    add("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    add("--modes", type=names, default=list(MODES), help=f"of {', '.join(MODES)}")
+    add("--clients", type=numbers(int), default=[1, 8, 32])
+    add("--temperature", type=float, default=0.0)
+    add("--num-speculative-tokens", type=int, default=8)
+    add("--every-draft", action="store_true", help="verify every draft, whatever it costs")
+    add("--seconds", type=float, default=1.0, help="traced of each load, and as many before it")
+    add("--settle-tokens", type=int, default=16, help="of each answer before anything is timed")
+    add("--new-tokens", type=int, default=1024, help="of each answer")
+    add("--max-model-len", type=int, default=4096)
+    add("--max-num-batched-tokens", type=int, default=8192)
+    add("--enforce-eager", action="store_true", help="no torch.compile, no captured steps")
+    add("--chrome", type=Path, help="folder for files that chrome://tracing reads")
+    add("--out", type=Path, default=Path("docs/benchmarks"))
+    add("--name", default="gpu_trace", help="of the files, without ending")
+    add("--logs", type=Path, help="folder to keep the proposers' logs in")
+    options = parser.parse_args(arguments)
+    for mode in options.modes:
+        if mode not in MODES:
+            parser.error(f"--modes: {mode!r} is not one of {', '.join(MODES)}")
+    if not 0 < options.new_tokens < options.max_model_len:
+        parser.error("--new-tokens: must be above 0 and below --max-model-len")
+    return options
+
+
+def main() -> int:
+    console = Console(stderr=True)
+    arguments = sys.argv[1:]
+    options = parse(arguments)
+
+    def work() -> bool:
+        run(options, arguments, console)
+        return True
+
+    return end_with(work, console)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
