@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from verifier_service.controller import Controller
-from verifier_service.core import EngineCore
+from verifier_service.core import CountingCore
 from verifier_service.costs import CostTable
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.loop import Core
@@ -27,7 +27,7 @@ _PROFILE_CONTEXT = 256
 _LONG_COUNTS, _LONG_CONTEXT = (1, 9), 1280
 
 
-def build_core(settings: VerifierSettings, source: DraftSource) -> EngineCore:
+def build_core(settings: VerifierSettings, source: DraftSource) -> CountingCore:
     """Load the model, measure what a step costs, start the core's thread.
 
     Raises ModelLoadError. The core owns `source` from here on and closes it.

@@ -13,7 +13,7 @@ from pkgutil import resolve_name
 from outrider import logs
 from outrider.errors import InputError
 from verifier_service.attaching import attach_proposers
-from verifier_service.core import EngineCore
+from verifier_service.core import CountingCore
 from verifier_service.engine_process import wire
 from verifier_service.engine_process.host import Host
 from verifier_service.messages import DraftSource, NoDrafts
@@ -22,7 +22,7 @@ from verifier_service.settings import VerifierSettings
 
 _log = logging.getLogger(__name__)
 
-BuildCore = Callable[[VerifierSettings, DraftSource], EngineCore]
+BuildCore = Callable[[VerifierSettings, DraftSource], CountingCore]
 
 
 def build(start: wire.Start, connection: Connection) -> Host | None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
-from verifier_service.core import EngineCore, QueueFullError
+from verifier_service.core import CountingCore, QueueFullError
 from verifier_service.engine_process import wire
 from verifier_service.engine_process.structures import StructureRoom
 from verifier_service.grammar.vocabulary import Vocabulary
@@ -34,7 +34,7 @@ States = Callable[[], Sequence[ProposerState]]
 class Reporter:
     """Sends outputs and moments from a thread of its own. `put` never waits."""
 
-    def __init__(self, connection: Connection, core: EngineCore, states: States) -> None:
+    def __init__(self, connection: Connection, core: CountingCore, states: States) -> None:
         self._connection = connection
         self._core = core
         self._states = states
@@ -130,7 +130,7 @@ class Reporter:
             stats=stats,
             proposers=tuple(self._states()),
             failure=self._core.failure,
-            taken=stats.taken + self._lost,
+            taken=self._core.taken + self._lost,
             looked=self._looked,
         )
 
@@ -138,7 +138,7 @@ class Reporter:
 class Host:
     """Serves one core until it is told to end. Orders come from one thread."""
 
-    def __init__(self, core: EngineCore, connection: Connection, states: States) -> None:
+    def __init__(self, core: CountingCore, connection: Connection, states: States) -> None:
         self._core = core
         self._reporter = Reporter(connection, core, states)
         self._structures = StructureRoom(self._submit, self._refuse)

@@ -27,8 +27,8 @@ BUILD_CORE = "verifier_service.build:build_core"
 # As long as a core in this process may take to end, and a little for the process itself.
 _SHUTDOWN_S = 35.0
 _CLOSE_S = 1.0
-# A moment older than this is asked for again before a request is refused for it.
-_FRESH_S = 0.005
+# Where nothing came meanwhile, the process is not asked more often: nothing has changed.
+_LOOK_AGAIN_S = 0.005
 _LOOK_S = 0.1
 
 
@@ -46,7 +46,9 @@ class RemoteCore:
         self._changed = threading.Condition()
         self._submitted = 0
         self._looks = 0
-        self._told_at = 0.0
+        self._looked_at = 0.0
+        # Whether something came since the process was last asked.
+        self._moved = True
         self._sinks: dict[int, OutputSink] = {}
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -72,11 +74,11 @@ class RemoteCore:
     def submit(self, request: Request, sink: OutputSink) -> None:
         """See `EngineCore.submit`. RuntimeError when the engine is dead or shut down.
 
-        Where the queue seems full and the last moment is old, the process is asked: that takes
-        about a millisecond, at most 0.1 s.
+        Where the queue seems full, the process is asked whether it is: that takes less than a
+        millisecond as a rule, at most 0.1 s.
         """
         with self._changed:
-            if self._waiting >= self._max_waiting and time.monotonic() - self._told_at > _FRESH_S:
+            if self._waiting >= self._max_waiting and self._may_look():
                 self._look()
             if self._failure or self._stopping:
                 raise RuntimeError(self._failure or "the engine is shut down")
@@ -127,12 +129,17 @@ class RemoteCore:
     def _waiting(self) -> int:
         return self._moment.stats.waiting + self._submitted - self._moment.taken
 
+    def _may_look(self) -> bool:
+        return self._moved or time.monotonic() - self._looked_at > _LOOK_AGAIN_S
+
     def _look(self) -> None:
         """Bring the moment up to date; the lock is let go meanwhile."""
         self._looks += 1
         number = self._looks
+        self._moved = False
         self._outbox.put(wire.encode(wire.Look(number)))
         self._changed.wait_for(lambda: self._moment.looked >= number or self._stopping, _LOOK_S)
+        self._looked_at = time.monotonic()
 
     def _read(self) -> None:
         connection = self._process.connection
@@ -142,6 +149,7 @@ class RemoteCore:
                 # First, so that an output of a dead engine finds it dead.
                 if report.moment is not None:
                     self._take(report.moment)
+                self._moved = self._moved or bool(report.outputs)
                 for number, output in report.outputs:
                     self._hand_out(number, output)
         except (EOFError, OSError):
@@ -154,7 +162,7 @@ class RemoteCore:
 
     def _take(self, moment: wire.Moment) -> None:
         with self._changed:
-            self._moment, self._told_at = moment, time.monotonic()
+            self._moment = moment
             if moment.failure and not self._stopping:
                 self._failure = moment.failure
             self._changed.notify_all()

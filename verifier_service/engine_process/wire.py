@@ -179,7 +179,10 @@ def is_last(output: Output) -> bool:
 
 
 def _is_plain(output: Output) -> bool:
-    return not (output.queue_ns or output.logprobs or output.prompt_logprobs or is_last(output))
+    """Whether all is said with its tokens, its round and what was cached."""
+    if is_last(output) or output.stop_token_id is not None or output.queue_ns:
+        return False
+    return not output.logprobs and not output.prompt_logprobs
 
 
 def _pack_round(told: Round) -> _Packed:

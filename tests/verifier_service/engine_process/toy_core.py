@@ -12,7 +12,7 @@ from tests.interfaces.stack import KNOWN, Writer, WriterEngine
 from tests.toy_engine import ToySource, random_guess
 from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
 from verifier_service.controller import Controller
-from verifier_service.core import EngineCore
+from verifier_service.core import CountingCore
 from verifier_service.costs import CostTable
 from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.engines.loading import ModelLoadError
@@ -38,7 +38,7 @@ class PacedEngine(WriterEngine):
         return super().run(chunks)
 
 
-def build(settings: VerifierSettings, source: DraftSource) -> EngineCore:
+def build(settings: VerifierSettings, source: DraftSource) -> CountingCore:
     """A core that drafts at random where K is above 0 and no proposer is attached."""
     if settings.model == REFUSED:
         raise ModelLoadError("the weights are missing")
