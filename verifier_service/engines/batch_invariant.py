@@ -9,7 +9,7 @@ know sequences or the cache. Two ways, whichever holds:
 - *fixed*: everything else is run in tiles of one size, the last padded with zeros: the kernel
   sees one shape, whatever the step holds.
 
-On a GPU all products are of the second kind.
+A GPU's products are in `batch_invariant_products`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from verifier_service.engines.linear import Packer, Product
@@ -30,20 +29,13 @@ _log = logging.getLogger(__name__)
 # Rows of a tile that was tried, and of a fixed one, on a CPU.
 _TRIED_ROWS = 32
 _FIXED_ROWS = 8
-# Rows of a tile on a GPU: as many as cost little more than one, since all weights are read anyway.
-CUDA_ROWS = 128
 # Element-wise operators on a CPU share more elements than this among threads, and where a thread's
 # part ends, its last elements are computed by other instructions, which may round differently.
 _ONE_THREAD = 32768
 
 
-def padded_rows(count: int, tile: int = CUDA_ROWS) -> int:
-    """How many rows a product of `count` rows is run with: whole tiles."""
-    return -(-count // tile) * tile
-
-
 def configure_matmul() -> None:
-    """Keep cuBLAS and torch.compile from choosing other sums for other numbers of rows.
+    """Keep torch.compile, and cuBLAS where it is still called, from sums by the number of rows.
 
     Settings of the whole process, which serves one model. They must be made before anything is
     compiled.
@@ -58,56 +50,10 @@ def configure_matmul() -> None:
     config.split_reductions = False
 
 
-def fix_linears(module: nn.Module) -> None:
-    """Let every linear layer below `module`, quantised ones too, run in tiles of one size (GPU)."""
-    for name, child in module.named_children():
-        setattr(module, name, fixed_linear(child))
-        if getattr(module, name) is child:
-            fix_linears(child)
-
-
-def fixed_linear(layer: nn.Module) -> nn.Module:
-    """The layer in tiles of one size; a module that is no linear layer is given back as it is."""
-    if isinstance(layer, QuantizedLinear):
-        layer.fixed_shapes = True
-        return layer
-    return FixedLinear(layer) if type(layer) is nn.Linear else layer
-
-
-class FixedLinear(nn.Module):
-    """y = x W^T + b with one product for each tile of rows. Shares the weights of `linear`."""
-
-    def __init__(self, linear: nn.Linear, tile: int = CUDA_ROWS) -> None:
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias, self.tile = linear.weight, linear.bias, tile
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-        y: Tensor = torch.ops.outrider.fixed_linear(rows, self.weight, self.bias, self.tile)
-        return y if x.dim() == 2 else y.view(*x.shape[:-1], y.shape[-1])
-
-
-def _fixed_linear(x: Tensor, weight: Tensor, bias: Tensor | None, tile: int) -> Tensor:
-    return in_fixed_tiles(lambda rows: F.linear(rows, weight, bias), x, tile)
-
-
-def _fixed_linear_shape(x: Tensor, weight: Tensor, bias: Tensor | None, tile: int) -> Tensor:
-    return x.new_empty(x.shape[0], weight.shape[0])
-
-
-# Opaque to torch.compile, which would otherwise compile one loop for every number of tiles.
-_library = torch.library.Library("outrider", "FRAGMENT")
-_library.define("fixed_linear(Tensor x, Tensor weight, Tensor? bias, int tile) -> Tensor")
-_library.impl("fixed_linear", _fixed_linear, "CPU")
-_library.impl("fixed_linear", _fixed_linear, "CUDA")
-torch.library.register_fake("outrider::fixed_linear", _fixed_linear_shape, lib=_library)
-
-
 def in_fixed_tiles(product: Product, x: Tensor, tile: int) -> Tensor:
     """`product` [M, K] -> [M, N], called with exactly `tile` rows each time."""
     count = x.shape[0]
-    missing = padded_rows(count, tile) - count
+    missing = -count % tile
     # A copy even where nothing is missing: memory that is aligned as it always is.
     padded = torch.cat((x, x.new_zeros(missing, x.shape[1])))
     parts = [product(rows) for rows in padded.split(tile)]

@@ -6,27 +6,32 @@ does not know how the parts keep it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
 
 import torch
 from torch import Tensor, nn
 
-from verifier_service.engines import lean
-from verifier_service.engines.attention import PagedCache
-from verifier_service.engines.base import CacheShape, Chunk
-from verifier_service.engines.batch_invariant import by_rows, invariant_packer
+from verifier_service.engines import batch_invariant_pages, fused, lean
+from verifier_service.engines.attention import PagedCache, StepLayout
+from verifier_service.engines.base import CacheShape
+from verifier_service.engines.batch_invariant import by_rows, configure_matmul, invariant_packer
 from verifier_service.engines.batch_invariant_attention import attend_tiles
-from verifier_service.engines.forward import Chosen, Forward, run_modules
-from verifier_service.engines.layout import StepTensors, pack
+from verifier_service.engines.batch_invariant_products import LinearFixer, fixed_rms
+from verifier_service.engines.batch_invariant_trials import Trials
+from verifier_service.engines.buckets import Bucket
+from verifier_service.engines.forward import Chosen, Forward, bucket_layout, run_modules
+from verifier_service.engines.layout import StepTensors
 from verifier_service.engines.linear import packer
 from verifier_service.engines.loading import LoadedModel, ModelLoadError
-from verifier_service.messages import Sampling
+from verifier_service.engines.step_buffers import StepInputs
 
 # Rotations whose angles depend on the longest sequence of a step.
 _VARYING_ROTATIONS = ("dynamic", "longrope")
-# Largest relative difference from transformers' modules at which the decoder counts as the same.
-_TOLERANCE = 0.02
-_GREEDY = Sampling(temperature=0.0)
+# Largest relative difference from transformers' modules at which the decoder counts as the same; in
+# 16 bits both round, each in its own direction.
+_TOLERANCE, _TOLERANCE_16_BIT = 0.02, 0.15
+# Steps of one token are a case of their own for compilers.
+_MIN_PAGED_TOKENS = 2
 
 
 def choose_invariant(
@@ -34,15 +39,12 @@ def choose_invariant(
 ) -> Chosen:
     """A forward that is independent of batch composition. Raises ModelLoadError where none is.
 
-    `compiled` changes nothing: what is compiled rounds by the number of tokens.
+    On a CPU `compiled` changes nothing: what is compiled rounds by the number of tokens.
     """
     check_device(device)
-    refusal = lean.supports(loaded.module, loaded.config) or _rotation(loaded.module)
-    if refusal:
-        raise ModelLoadError(
-            f"batch_invariant: not offered for this model ({refusal}); it is for Llama, Mistral, "
-            "Qwen2 and Qwen3 without sliding windows or rotations that vary with the length"
-        )
+    if device.type == "cuda":
+        return choose_paged_invariant(loaded, cache, shape, device, compiled)
+    _check_model(lean.supports(loaded.module, loaded.config) or _rotation(loaded.module))
     products, pack_linear = packer(loaded.weights)
     config = loaded.config
     heads = int(config.num_attention_heads) + int(config.num_key_value_heads)
@@ -54,85 +56,105 @@ def choose_invariant(
     )
     trials = Trials(loaded, shape, device)
     # Before the decoder joins its layers: it may take over the module's weights.
-    step = trials.alone()
-    wanted = run_modules(loaded.module, cache, step.ids, step.positions, step.layout, step.rows)
+    wanted = _reference(loaded, cache, trials.alone())
     decoder = lean.LeanDecoder(loaded.module, config, invariant_packer(pack_linear), pieces)
 
     def forward(step: StepTensors) -> Tensor:
         return decoder(step.ids, step.positions, step.rows, cache, step.layout)
 
-    found = forward(trials.alone())
-    scale = float((wanted - wanted.mean(dim=-1, keepdim=True)).abs().max())
-    if float((found - wanted).abs().max()) > _TOLERANCE * max(scale, 1e-6):
+    _check_forward(forward, wanted, trials, "lean decoder", loaded.compute)
+    return Chosen(forward, f"lean decoder, {products}, batch-invariant")
+
+
+def choose_paged_invariant(
+    loaded: LoadedModel, cache: PagedCache, shape: CacheShape, device: torch.device, compiled: bool
+) -> Chosen:
+    """The forward over pages, of kernels with one tile for every step. Raises ModelLoadError.
+
+    With `compiled` what lies between products, norms and attentions is compiled: it goes element by
+    element, and one kernel serves every number of tokens from 2 on.
+    """
+    config = loaded.config
+    kv_heads, size = loaded.layers[0]
+    _check_model(
+        fused.supports(loaded.module, config)
+        or batch_invariant_pages.refusal(
+            int(config.num_attention_heads), kv_heads, size, shape.block_size
+        )
+    )
+    configure_matmul()
+    trials = Trials(loaded, shape, device, _MIN_PAGED_TOKENS)
+    wanted = _reference(loaded, cache, trials.alone())
+    decoder = fused.FusedDecoder(
+        loaded.module,
+        config,
+        loaded.max_model_len,
+        compiled=compiled,
+        pieces=fused.Pieces(fixed_rms, LinearFixer().fixed),
+    )
+
+    def run(ids: Tensor, positions: Tensor, layout: StepLayout, rows: Tensor | None) -> Tensor:
+        def attend(query: Tensor, layer: int) -> Tensor:
+            pages = cache.keys[layer], cache.values[layer]
+            return batch_invariant_pages.attend_fixed(query, *pages, layout, decoder.scale)
+
+        return decoder(ids, positions, layout.write_slots, cache.flat, attend, rows)
+
+    def forward(step: StepTensors) -> Tensor:
+        return run(step.ids, step.positions, step.layout, step.rows)
+
+    def captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
+        layout = bucket_layout(inputs, bucket, loaded.max_model_len)
+        return run(inputs.ids, inputs.positions, layout, None)
+
+    _check_forward(forward, wanted, trials, "fused decoder", loaded.compute)
+    words = ", compiled" if compiled else ""
+    description = f"fused decoder{words}, batch-invariant"
+    return Chosen(forward, description, _MIN_PAGED_TOKENS, captured)
+
+
+def _reference(loaded: LoadedModel, cache: PagedCache, step: StepTensors) -> Tensor:
+    return run_modules(
+        loaded.module, cache, step.ids, step.positions, step.layout, step.rows
+    ).float()
+
+
+def _check_model(refusal: str) -> None:
+    if refusal:
         raise ModelLoadError(
-            "batch_invariant: not offered for this model (the lean decoder's logits differ from "
-            "those of transformers' modules)"
+            f"batch_invariant: not offered for this model ({refusal}); it is for Llama, Mistral, "
+            "Qwen2 and Qwen3 without sliding windows or rotations that vary with the length"
+        )
+
+
+def _check_forward(
+    forward: Forward, wanted: Tensor, trials: Trials, name: str, dtype: torch.dtype
+) -> None:
+    """Raises ModelLoadError where it is another function than the model's, or its bits vary."""
+    tolerance = _TOLERANCE if dtype == torch.float32 else _TOLERANCE_16_BIT
+    scale = float((wanted - wanted.mean(dim=-1, keepdim=True)).abs().max())
+    # Not "greater": what is not a number must not pass.
+    if not float((forward(trials.alone()).float() - wanted).abs().max()) <= tolerance * max(
+        scale, 1e-6
+    ):
+        raise ModelLoadError(
+            f"batch_invariant: not offered for this model (the {name}'s logits differ from those "
+            "of transformers' modules)"
         )
     difference = trials.difference(forward)
     if difference:
         raise ModelLoadError(f"batch_invariant: this processor's sums differ {difference}")
-    return Chosen(forward, f"lean decoder, {products}, batch-invariant")
 
 
 def check_device(device: torch.device) -> None:
     """What can be said before a model is loaded. Raises ModelLoadError."""
-    if device.type != "cpu":
-        raise ModelLoadError(f"batch_invariant: not offered on device {device}; on cpu")
-
-
-class Trials:
-    """A sequence's last logits, computed in several ways that must give the same bits.
-
-    Uses the first blocks of a cache in which nothing is held yet.
-    """
-
-    def __init__(self, loaded: LoadedModel, shape: CacheShape, device: torch.device) -> None:
-        self._shape, self._device, self._group = shape, device, loaded.group
-        half = min(shape.num_blocks // 2 or 1, 2)
-        room = min(half * shape.block_size, loaded.max_model_len)
-        # The second sequence needs blocks of its own.
-        self._others = shape.num_blocks >= 2
-        self._blocks = list(range(half))
-        self._other_blocks = list(range(half, 2 * half))
-        count = min(room, 45)
-        self._ids = [(i * 7919 + 11) % loaded.vocab_size for i in range(count)]
-        self._tail = min(5, count)
-
-    def alone(self) -> StepTensors:
-        """The whole sequence in one step, with logits of its last tokens."""
-        return self._pack([self._chunk(0, len(self._ids), self._tail - 1)])
-
-    def difference(self, forward: Forward) -> str:
-        """Which way gives other bits than `alone`, in words; empty where none does."""
-        count, tail = len(self._ids), self._tail
-        wanted = forward(self.alone())
-        one_by_one = [
-            forward(self._pack([self._chunk(at, at + 1, 0)]))[0]
-            for at in range(count - tail, count)
-        ]
-        if not torch.equal(torch.stack(one_by_one), wanted):
-            return "between one token and several in a step"
-        middle = max((count - tail) // 2, 1)
-        for begin in range(0, count - tail, middle):
-            end = min(begin + middle, count - tail)
-            forward(self._pack([self._chunk(begin, end, None)]))
-        if not torch.equal(
-            forward(self._pack([self._chunk(count - tail, count, tail - 1)])), wanted
-        ):
-            return "between a prompt computed at once and in parts"
-        if not self._others:
-            return ""
-        other = Chunk(self._ids[::-1], 0, self._other_blocks, 0, True, _GREEDY)
-        beside = forward(self._pack([other, self._chunk(count - tail, count, tail - 1)]))
-        return "" if torch.equal(beside[1:], wanted) else "beside another sequence"
-
-    def _chunk(self, begin: int, end: int, drafts: int | None) -> Chunk:
-        """The sequence's tokens from `begin` to `end`; None as drafts: nothing is chosen."""
-        ids = self._ids[begin:end]
-        return Chunk(ids, begin, self._blocks, drafts or 0, drafts is not None, _GREEDY)
-
-    def _pack(self, chunks: Sequence[Chunk]) -> StepTensors:
-        return pack(list(chunks), self._shape, self._group, self._device)
+    if device.type == "cuda":
+        if importlib.util.find_spec("triton") is None:
+            raise ModelLoadError(
+                "batch_invariant: needs Triton on CUDA, and it is not installed here"
+            )
+    elif device.type != "cpu":
+        raise ModelLoadError(f"batch_invariant: not offered on device {device}; on cpu and cuda")
 
 
 def _rotation(module: nn.Module) -> str:

@@ -8,15 +8,11 @@ from torch import Tensor, nn
 
 from verifier_service.engines import lean
 from verifier_service.engines.batch_invariant import (
-    CUDA_ROWS,
-    FixedLinear,
     TiledProduct,
     by_rows,
     configure_matmul,
-    fix_linears,
     in_fixed_tiles,
     invariant_packer,
-    padded_rows,
 )
 from verifier_service.engines.linear import FloatLinear, HalfLinear, packer
 from verifier_service.engines.quantized_linear import INT8, QuantizedLinear
@@ -72,8 +68,8 @@ def test_rows_are_the_same_bits_in_any_company(kind: str, shape: tuple[int, int]
 def test_tiled_products_are_the_layers() -> None:
     linear = layer()
     x = torch.randn(70, 64)
-    for product in (invariant_packer(packer(torch.float32)[1])(linear), FixedLinear(linear, 16)):
-        assert torch.allclose(product(x), linear(x), atol=1e-5)
+    product = invariant_packer(packer(torch.float32)[1])(linear)
+    assert torch.allclose(product(x), linear(x), atol=1e-5)
 
 
 @pytest.mark.parametrize("place", [False, True])
@@ -96,15 +92,6 @@ def test_layers_of_one_shape_are_tried_once() -> None:
     assert first.calls and not second.calls
 
 
-@pytest.mark.parametrize(("count", "wanted"), [(1, 8), (8, 8), (9, 16), (0, 0), (100, 104)])
-def test_padded_rows(count: int, wanted: int) -> None:
-    assert padded_rows(count, 8) == wanted
-
-
-def test_a_gpu_step_of_few_rows_is_one_tile() -> None:
-    assert padded_rows(1) == padded_rows(CUDA_ROWS) == CUDA_ROWS
-
-
 def test_fixed_tiles_are_all_of_one_size_and_padding_is_cut_off() -> None:
     cheat = ByCount(layer())
     x = torch.randn(11, 64)
@@ -116,36 +103,6 @@ def test_tried_tiles_hold_no_more_than_was_tried() -> None:
     cheat = ByCount(layer())
     TiledProduct(cheat, 4, fixed=False)(torch.randn(11, 64))
     assert cheat.calls == [4, 4, 3]
-
-
-def test_fix_linears_reaches_every_layer_and_shares_its_weights() -> None:
-    inner = layer(64, 64)
-    quantized = QuantizedLinear.of(layer(), INT8, torch.device("cpu"))
-    module = nn.Sequential(inner, nn.Sequential(nn.ReLU(), quantized))
-    x = torch.randn(5, 64)
-    wanted = module(x)
-    fix_linears(module)
-    fixed = module[0]
-    assert isinstance(fixed, FixedLinear)
-    assert fixed.weight is inner.weight
-    assert quantized.fixed_shapes
-    assert torch.allclose(module(x), wanted, atol=1e-5)
-    assert fixed(torch.randn(2, 3, 64)).shape == (2, 3, 64)
-
-
-def test_compiled_code_sees_one_operator_for_any_number_of_rows() -> None:
-    fixed = FixedLinear(layer(), 8)
-    graphs: list[torch.fx.GraphModule] = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: object) -> torch.fx.GraphModule:
-        graphs.append(graph)
-        return graph
-
-    compiled = torch.compile(fixed, backend=backend, dynamic=True, fullgraph=True)
-    for count in (2, 9, 30):
-        x = torch.randn(count, 64)
-        assert torch.equal(compiled(x), fixed(x))
-    assert len(graphs) == 1
 
 
 def test_configure_matmul(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,16 +238,16 @@ def test_models_for_which_it_is_not_offered_are_refused(
 def test_a_device_on_which_it_is_not_offered_is_refused(llama_folder: Path) -> None:
     loaded = load(str(llama_folder), CPU, "float32", None)
     cache = PagedCache(loaded.layers, 2, 32, loaded.compute, CPU)
-    with pytest.raises(ModelLoadError, match="not offered on device cuda"):
-        choose_invariant(loaded, cache, CacheShape(1, 32), torch.device("cuda"), False)
+    with pytest.raises(ModelLoadError, match="not offered on device mps; on cpu and cuda"):
+        choose_invariant(loaded, cache, CacheShape(1, 32), torch.device("mps"), False)
 
 
 def test_a_device_is_refused_before_the_model_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no model in the folder: anything else would say so."""
-    monkeypatch.setattr(torch_engine, "resolve_device", lambda name: torch.device("cuda"))
-    with pytest.raises(ModelLoadError, match="not offered on device cuda"):
+    monkeypatch.setattr(torch_engine, "resolve_device", lambda name: torch.device("mps"))
+    with pytest.raises(ModelLoadError, match="not offered on device mps"):
         engine(tmp_path, batch_invariant=True)
 
 
