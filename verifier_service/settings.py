@@ -35,6 +35,8 @@ class VerifierSettings:
     `adaptive` lets the controller verify fewer drafts than were offered
     (`enable_adaptive_verification`); without it every offered draft is verified.
     `enforce_eager` runs the model without torch.compile and without CUDA graphs.
+    `max_captured_prefill_tokens` is the largest prefill that is captured as a CUDA graph, 0 for
+    none.
     `num_speculative_tokens_per_batch_size` lowers the ceiling by the number of running sequences.
     `plain_share` of the steps decode plainly, to measure what drafts gain; None: as many as cost
     next to nothing.
@@ -69,6 +71,7 @@ class VerifierSettings:
     num_speculative_tokens_per_batch_size: DraftSchedule | None = None
     compile: bool = True
     enforce_eager: bool = False
+    max_captured_prefill_tokens: int = 512
     threads: int | None = None
     log_level: str = "info"
     drain_seconds: float = 5.0

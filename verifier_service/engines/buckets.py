@@ -1,4 +1,4 @@
-"""Which shapes of a decoding step are captured once and replayed: by sequences and tokens.
+"""Which shapes of a step are captured once and replayed: by sequences and tokens.
 
 Knows numbers only. A step of n sequences with m tokens runs in the smallest bucket that holds both;
 what is left over is padding that nobody reads.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 # Tokens of a sequence that get a bucket of their own, as far as the longest draft allows.
 _QUERIES = (1, 2, 3, 5, 9, 17, 33)
 # A single token is a case of its own for compilers and kernels, and rounds differently: no bucket
 # has fewer than two sequences.
 _FEWEST = 2
+# Tokens of a captured prefill. Fewer than the first cost the device what the first does, and more
+# than the last take the device longer than it takes the host to launch them one by one.
+_PROMPT_TOKENS = (64, 128, 192, 256, 384, 512)
+_PROMPT_SEQUENCES = 8
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,6 +32,18 @@ class Bucket:
     sequences: int
     tokens: int
     query: int
+
+
+class Shapes(Protocol):
+    """Buckets, and which one a step runs in."""
+
+    def __iter__(self) -> Iterator[Bucket]:
+        """Largest first, so that the memory of one serves the next."""
+
+    def __len__(self) -> int: ...
+
+    def find(self, sequences: int, tokens: int) -> Bucket | None:
+        """The smallest bucket for `sequences` that have `tokens` tokens together, if any."""
 
 
 class Buckets:
@@ -51,7 +68,7 @@ class Buckets:
             ]
 
     def __iter__(self) -> Iterator[Bucket]:
-        """Largest first, so that the memory of one serves the next."""
+        """See `Shapes`."""
         everything = [bucket for some in self._by_sequences.values() for bucket in some]
         return iter(sorted(everything, key=lambda bucket: -bucket.tokens))
 
@@ -73,6 +90,36 @@ class Buckets:
                     return bucket
                 if tokens > sequences and bucket.query > 1 and bucket.tokens >= tokens:
                     return bucket
+        return None
+
+
+class PromptBuckets:
+    """Buckets of prefill: tokens of a few sequences, all of which may be one sequence's.
+
+    None holds more than `max_tokens` tokens, and there is none for fewer than two.
+    """
+
+    def __init__(self, max_sequences: int, max_tokens: int) -> None:
+        sequences = max(min(max_sequences, _PROMPT_SEQUENCES), _FEWEST)
+        sizes = [tokens for tokens in _PROMPT_TOKENS if tokens < max_tokens]
+        if _FEWEST <= max_tokens <= _PROMPT_TOKENS[-1]:
+            sizes.append(max_tokens)
+        self._buckets = [Bucket(sequences, tokens, tokens) for tokens in sizes]
+
+    def __iter__(self) -> Iterator[Bucket]:
+        """See `Shapes`."""
+        return reversed(self._buckets)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def find(self, sequences: int, tokens: int) -> Bucket | None:
+        """See `Buckets.find`."""
+        if not 0 < sequences <= tokens:
+            raise ValueError(f"a step of {sequences} sequences and {tokens} tokens")
+        for bucket in self._buckets:
+            if tokens <= bucket.tokens and sequences <= bucket.sequences:
+                return bucket
         return None
 
 

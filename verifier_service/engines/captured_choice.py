@@ -8,6 +8,7 @@ gets the same token whichever way its neighbours made necessary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from itertools import pairwise
 
@@ -121,6 +122,25 @@ def choose_perturbed(
     shift = noise.exponential(tensor_keys(seed, position)).log()
     perturbed = (processed - shift).argmax(dim=-1)
     return torch.where(temperature > 0, perturbed, processed.argmax(dim=-1))
+
+
+def last_tokens(inputs: StepInputs) -> Tensor:
+    """Index of each sequence's last token, int64 [B]; of padding that of some token."""
+    return (inputs.cu_query[1:] - 1).clamp(min=0).long()
+
+
+def last_rows(inputs: StepInputs) -> StepInputs:
+    """The inputs of each sequence's last token alone, for a step whose sequences have no drafts."""
+    last = last_tokens(inputs)
+    bounds = torch.arange(last.shape[0] + 1, dtype=torch.int32, device=last.device)
+    return replace(
+        inputs,
+        ids=inputs.ids[last],
+        positions=inputs.positions[last],
+        owner=bounds[:-1].long(),
+        drafts=torch.zeros_like(inputs.drafts),
+        cu_query=bounds,
+    )
 
 
 def verdict_rows(chosen: Tensor, inputs: StepInputs, width: int) -> Tensor:

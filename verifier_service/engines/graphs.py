@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from verifier_service.engines.base import Chunk, Verdict
-from verifier_service.engines.buckets import Bucket, Buckets
+from verifier_service.engines.buckets import Bucket, Shapes
 from verifier_service.engines.captured_choice import (
     Choosing,
     Needs,
     Perturb,
     choose_perturbed,
     choose_rows,
+    last_rows,
     verdict_rows,
 )
 from verifier_service.engines.run_ahead import Expected
@@ -33,7 +34,7 @@ from verifier_service.noise import VocabularyNoise
 
 _log = logging.getLogger(__name__)
 
-# Logits [T, V] of a bucket's inputs.
+# Logits of a bucket's inputs: [T, V], or [B, V] where only each sequence's last token has any.
 BucketForward = Callable[[StepInputs, Bucket], Tensor]
 Replay = Callable[[], None]
 # Runs a function once to see that it works, and gives back what repeats it on the same memory.
@@ -73,21 +74,23 @@ class Launched:
 
 
 class GraphRunner:
-    """Captured decoding steps of one engine. Not thread-safe.
+    """Captured steps of one engine: verifications, or prefill. Not thread-safe.
 
+    In prefill sequences have no drafts, and `forward` gives the logits of their last tokens.
     Construction captures every bucket, which takes a while; it logs how far it is.
     """
 
     def __init__(
         self,
         forward: BucketForward,
-        buckets: Buckets,
+        buckets: Shapes,
         buffers: StepBuffers,
         noise: VocabularyNoise,
         rule: RejectionRule,
         capture: Capture,
         *,
         compiled: bool,
+        prefill: bool = False,
     ) -> None:
         self._buckets = buckets
         self._buffers = buffers
@@ -100,19 +103,22 @@ class GraphRunner:
             perturb = torch.compile(choose_perturbed, dynamic=True)
         began = time.monotonic()
         for number, bucket in enumerate(buckets, start=1):
-            self._steps[bucket] = _Captured(bucket, buffers, forward, noise, capture, perturb)
+            self._steps[bucket] = _Captured(
+                bucket, buffers, forward, noise, capture, perturb, prefill
+            )
             if number in (1, len(buckets)) or number % 5 == 0:
                 _log.info(
-                    "captured %d of %d decoding steps (%d sequences, %d tokens) seconds=%.1f",
+                    "captured %d of %d %s steps (%d sequences, %d tokens) seconds=%.1f",
                     number,
                     len(buckets),
+                    "prefill" if prefill else "decoding",
                     bucket.sequences,
                     bucket.tokens,
                     time.monotonic() - began,
                 )
 
     def find(self, chunks: Sequence[Chunk]) -> Bucket | None:
-        """The bucket that these chunks, all of them verifications, fit in."""
+        """The bucket that these chunks, all of the runner's kind, fit in."""
         lengths = [len(chunk.ids) for chunk in chunks]
         bucket = self._buckets.find(len(chunks), sum(lengths))
         return None if bucket is None or max(lengths) > bucket.query else bucket
@@ -166,8 +172,9 @@ class _Captured:
         noise: VocabularyNoise,
         capture: Capture,
         perturb: Perturb,
+        prefill: bool,
     ) -> None:
-        width = bucket.query - 1
+        width = 0 if prefill else bucket.query - 1
         inputs = buffers.inputs(bucket)
         # Nothing but padding: all buckets share the memory, and what another left there is no
         # valid step of this one.
@@ -180,8 +187,9 @@ class _Captured:
             self.logits = forward(inputs, bucket)
 
         def choose(choosing: Choosing) -> None:
-            chosen = choose_rows(self.logits, inputs, choosing, noise, perturb)
-            self._results[choosing] = verdict_rows(chosen, inputs, width)
+            rows = last_rows(inputs) if prefill else inputs
+            chosen = choose_rows(self.logits, rows, choosing, noise, perturb)
+            self._results[choosing] = verdict_rows(chosen, rows, width)
 
         def advance(choosing: Choosing) -> None:
             buffers.advance(inputs, self._results[choosing][:, 1])

@@ -104,7 +104,9 @@ class StepBuffers:
         return StepInputs(**{name: self._inputs[name][: sizes[name]] for name in _NAMES})
 
     def fill(self, chunks: Sequence[Chunk], bucket: Bucket) -> None:
-        """Write a step's chunks, all verifications, padded to the bucket; start the copy.
+        """Write a step's chunks, padded to the bucket, and start the copy.
+
+        `drafts` are all tokens but each sequence's first, as verifications have them.
 
         Waits for the copy before, should that not have ended.
         """

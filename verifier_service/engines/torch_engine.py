@@ -17,14 +17,15 @@ import torch
 from verifier_service.engines.attention import PagedCache
 from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Verdict
 from verifier_service.engines.batch_invariant_forward import check_device, choose_invariant
-from verifier_service.engines.buckets import Buckets
+from verifier_service.engines.buckets import Buckets, PromptBuckets, Shapes
 from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.device_time import device_time
 from verifier_service.engines.forward import Chosen, choose_forward
-from verifier_service.engines.graphs import GraphRunner, Launched, cuda_capture
+from verifier_service.engines.graphs import BucketForward, GraphRunner, Launched, cuda_capture
 from verifier_service.engines.layout import pack, pack_choices
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.engines.logprobs import with_logprobs
+from verifier_service.engines.prefill_graphs import PrefillGraphs
 from verifier_service.engines.run_ahead import expect
 from verifier_service.engines.step_buffers import StepBuffers
 from verifier_service.messages import ModelInfo, Sampling
@@ -76,9 +77,11 @@ class TorchEngine:
         _log.info("forward: %s", chosen.description)
         self._device_time = device_time(self._device)
         self._graphs: GraphRunner | None = None
+        self._prefill: PrefillGraphs | None = None
         if _replays(self._device) and not settings.enforce_eager:
             with torch.inference_mode():
                 self._graphs = self._capture(settings, chosen, compiled)
+                self._prefill = self._capture_prefill(settings, chosen, compiled)
         self._info = _info(settings, self._loaded, self._device, chosen.description)
 
     @property
@@ -91,11 +94,13 @@ class TorchEngine:
 
     @torch.inference_mode()
     def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
-        """See `Engine.run`. Verifications are replayed where captured, everything else is not."""
+        """See `Engine.run`. Verifications and short prefills are replayed where captured."""
         if self._graphs is None:
             return self._run_eagerly(chunks)
         verifying = [chunk for chunk in chunks if _is_verification(chunk)]
-        bucket = self._graphs.find(verifying) if verifying else None
+        if not verifying:
+            return self._read_prompts(chunks)
+        bucket = self._graphs.find(verifying)
         if bucket is None:
             return self._run_eagerly(chunks)
         launched = self._graphs.launch(verifying, bucket)
@@ -113,9 +118,13 @@ class TorchEngine:
                 verdicts = [*chosen]
             return verdicts
         # The host prepares the prefill while the device verifies.
-        others = iter(self._run_eagerly([chunk for chunk in chunks if not _is_verification(chunk)]))
+        others = iter(self._read_prompts([c for c in chunks if not _is_verification(c)]))
         verified = iter(verdicts or launched.verdicts(len(verifying)))
         return [next(verified) if _is_verification(chunk) else next(others) for chunk in chunks]
+
+    def _read_prompts(self, chunks: list[Chunk]) -> list[Verdict | None]:
+        replayed = None if self._prefill is None else self._prefill.serve(chunks)
+        return self._run_eagerly(chunks) if replayed is None else replayed
 
     def _run_eagerly(self, chunks: list[Chunk]) -> list[Verdict | None]:
         step = pack(chunks, self._cache_shape, self._loaded.group, self._device, self._min_tokens)
@@ -137,24 +146,53 @@ class TorchEngine:
         return with_logprobs(logits, chunks, [*self._chooser.verdicts(logits, choices, chunks)])
 
     def _capture(self, settings: VerifierSettings, chosen: Chosen, compiled: bool) -> GraphRunner:
-        shape = self._cache_shape
         queries = settings.draft_ceiling + 1
         buckets = Buckets(settings.max_num_seqs, queries, _MAX_CAPTURED_TOKENS)
-        largest = max(bucket.tokens for bucket in buckets)
-        sequences = max(bucket.sequences for bucket in buckets)
-        pages = -(-(self._loaded.max_model_len + queries) // shape.block_size)
         assert chosen.captured is not None
+        return self._runner(settings, chosen.captured, buckets, compiled, prefill=False)
+
+    def _capture_prefill(
+        self, settings: VerifierSettings, chosen: Chosen, compiled: bool
+    ) -> PrefillGraphs | None:
+        most = min(settings.max_captured_prefill_tokens, settings.max_num_batched_tokens)
+        buckets = PromptBuckets(settings.max_num_seqs, most)
+        if chosen.captured_prefill is None or not len(buckets):
+            return None
+        runner = self._runner(settings, chosen.captured_prefill, buckets, compiled, prefill=True)
+        return PrefillGraphs(runner, self._chooser, self._device)
+
+    def _runner(
+        self,
+        settings: VerifierSettings,
+        forward: BucketForward,
+        buckets: Shapes,
+        compiled: bool,
+        *,
+        prefill: bool,
+    ) -> GraphRunner:
+        shape = self._cache_shape
+        longest = self._loaded.max_model_len + settings.draft_ceiling + 1
+        buffers = StepBuffers(
+            max(bucket.sequences for bucket in buckets),
+            max(bucket.tokens for bucket in buckets),
+            -(-longest // shape.block_size),
+            shape,
+            self._device,
+        )
+        # Each runner's captures have memory of their own: what one step leaves for the host to
+        # read may lie there while the other's is replayed.
         capture = cuda_capture()
         if self._device_time is not None:
             capture = self._device_time.timed(capture)
         return GraphRunner(
-            chosen.captured,
+            forward,
             buckets,
-            StepBuffers(sequences, largest, pages, shape, self._device),
+            buffers,
             self._chooser.noise,
             settings.rejection_rule,
             capture,
             compiled=compiled,
+            prefill=prefill,
         )
 
     def profile(self, counts: Sequence[int], context: int, repeats: int = 5) -> dict[int, float]:
