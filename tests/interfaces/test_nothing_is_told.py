@@ -6,11 +6,9 @@ wrong in every way; then its logs, spans, metrics and JSON endpoints are searche
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,9 @@ import pytest
 from gateway.evidence.settings import EvidenceSettings
 from outrider.telemetry import TraceLevel
 from outrider.trace_settings import TraceSettings
-from proposer_service.server import start as start_proposer
-from proposer_service.settings import ProposerSettings
 from tests.collector import Collector, collecting
-from tests.interfaces.stack import MODEL, K, Stack, stack
-from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
-from verifier_service.proposer_handshake import HelloParameters
-from verifier_service.proposer_pool import ProposerPool
-from verifier_service.text import Text
+from tests.interfaces.drafted_stack import drafted_stack
+from tests.interfaces.stack import MODEL, Stack
 
 MARK = "Zx9-canary"
 # In this process the tests' clients log, too; what they say is theirs.
@@ -67,37 +60,18 @@ def collector(socket_dir: Path) -> Any:
         yield running
 
 
-@asynccontextmanager
-async def running(folder: Path, trace: TraceSettings) -> AsyncIterator[Stack]:
-    proposer = await start_proposer(
-        ProposerSettings(listen=f"unix:{folder}/p.sock", method="suffix", trace=trace)
+def running(folder: Path, trace: TraceSettings) -> AbstractAsyncContextManager[Stack]:
+    return drafted_stack(
+        folder,
+        "suffix",
+        {"trace": trace},
+        trace=trace,
+        trust_request_chat_template=True,
+        gateway_options={
+            "evidence": EvidenceSettings(listen=f"unix:{folder}/o.sock"),
+            "trace": trace,
+        },
     )
-    text = Text(byte_level_tokenizer())
-    hello = HelloParameters(
-        verifier_instance_id="v",
-        vocabulary_fingerprint=text.fingerprint,
-        vocabulary_size=len(byte_level_tokenizer()),
-        eos_token_ids=(1,),
-        max_sequences=16,
-        num_speculative_tokens=K,
-        context_limit=256,
-    )
-    pool = ProposerPool([proposer.address], hello, 20.0)
-    try:
-        options = {"evidence": EvidenceSettings(listen=f"unix:{folder}/o.sock"), "trace": trace}
-        async with stack(
-            folder,
-            pool=pool,
-            gateway_options=options,
-            trace=trace,
-            trust_request_chat_template=True,
-        ) as one:
-            while pool.states()[0].state.value != "connected":
-                await asyncio.sleep(0.01)
-            yield one
-    finally:
-        pool.close()
-        await proposer.stop()
 
 
 async def answer_of(one: Stack) -> tuple[str, list[int]]:

@@ -5,52 +5,25 @@ Drafts and cached prefixes of a tenant must be the same whether or not another w
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 from gateway.keys import given_keys
-from proposer_service.server import start as start_proposer
-from proposer_service.settings import ProposerSettings
-from tests.interfaces.stack import MODEL, K, Stack, stack
-from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
-from verifier_service.proposer_handshake import HelloParameters
-from verifier_service.proposer_pool import ProposerPool
-from verifier_service.text import Text
+from tests.interfaces.drafted_stack import drafted_stack
+from tests.interfaces.stack import MODEL, Stack
 
 KEYS = given_keys(["alpha-key", "beta-key"], "--api-key")
 PROMPT = "a dog and a cat sat on the mat and looked"
 
 
-@asynccontextmanager
-async def running(folder: Path, **gateway_options: Any) -> AsyncIterator[Stack]:
-    proposer = await start_proposer(
-        ProposerSettings(listen=f"unix:{folder}/p.sock", method="suffix", lookahead=False)
+def running(folder: Path, **gateway_options: Any) -> AbstractAsyncContextManager[Stack]:
+    return drafted_stack(
+        folder,
+        "suffix",
+        {"lookahead": False},
+        gateway_options={"api_keys": KEYS, **gateway_options},
     )
-    text = Text(byte_level_tokenizer())
-    hello = HelloParameters(
-        verifier_instance_id="v",
-        vocabulary_fingerprint=text.fingerprint,
-        vocabulary_size=len(byte_level_tokenizer()),
-        eos_token_ids=(1,),
-        max_sequences=16,
-        num_speculative_tokens=K,
-        context_limit=256,
-    )
-    # Every draft is waited for, so that rounds do not depend on time.
-    pool = ProposerPool([proposer.address], hello, 20.0)
-    try:
-        async with stack(
-            folder, pool=pool, gateway_options={"api_keys": KEYS, **gateway_options}
-        ) as one:
-            while pool.states()[0].state.value != "connected":
-                await asyncio.sleep(0.01)
-            yield one
-    finally:
-        pool.close()
-        await proposer.stop()
 
 
 async def ask(one: Stack, key: str, salt: str | None = None) -> tuple[str, int, list[list[int]]]:

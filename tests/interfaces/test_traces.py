@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from outrider import telemetry as names
 from outrider.telemetry import TraceLevel
 from outrider.trace_settings import TraceSettings
-from proposer_service.server import start as start_proposer
-from proposer_service.settings import ProposerSettings
 from tests.collector import Collector, Span, collecting
-from tests.interfaces.stack import MAX_MODEL_LEN, MODEL, K, Stack, stack
+from tests.interfaces.drafted_stack import drafted_stack
+from tests.interfaces.stack import MODEL, Stack, stack
 from tests.outrider.test_telemetry_page import GATEWAY, PROPOSE, REQUEST, told_in
-from tests.verifier_service.serving import until
-from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
-from verifier_service.proposer_handshake import HelloParameters
-from verifier_service.proposer_pool import ProposerPool
-from verifier_service.text import Text
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"
@@ -40,32 +34,16 @@ def collector(socket_dir: Path) -> Iterator[Collector]:
         yield running
 
 
-@asynccontextmanager
-async def traced(
+def traced(
     folder: Path, collector: Collector, *, proposer: bool = False, **options: Any
-) -> AsyncIterator[Stack]:
+) -> AbstractAsyncContextManager[Stack]:
     """A stack whose every service sends to `collector`; with a real proposer where wanted."""
     level = options.pop("level", TraceLevel.SUMMARY)
     trace = TraceSettings(collector.address, level, **options)
     changes: dict[str, Any] = {"trace": trace, "gateway_options": {"trace": trace}}
     if not proposer:
-        async with stack(folder, **changes) as running:
-            yield running
-        return
-    served = await start_proposer(
-        ProposerSettings(f"unix:{folder}/p.sock", "ngram", prompt_lookup_min=2, trace=trace)
-    )
-    text = Text(byte_level_tokenizer())
-    size = len(byte_level_tokenizer())
-    hello = HelloParameters("verifier", text.fingerprint, size, (1,), 16, K, MAX_MODEL_LEN)
-    pool = ProposerPool([served.address], hello, 5.0)
-    try:
-        await until(lambda: all(state.name for state in pool.states()))
-        async with stack(folder, pool=pool, **changes) as running:
-            yield running
-    finally:
-        pool.close()
-        await served.stop()
+        return stack(folder, **changes)
+    return drafted_stack(folder, "ngram", {"prompt_lookup_min": 2, "trace": trace}, **changes)
 
 
 def by_name(collector: Collector) -> dict[str, list[Span]]:
