@@ -114,12 +114,7 @@ class Load:
         def feed() -> None:
             while (ended := self._ended.get()) is not None:
                 self._running.discard(ended)
-                try:
-                    self._ask(next(numbers))
-                except RuntimeError as error:
-                    # The engine is dead: whoever waits for this load is told by `check`.
-                    self._errors.append(str(error))
-                    return
+                self._ask(next(numbers))
 
         self._feeder = threading.Thread(target=feed, name="load", daemon=True)
         self._feeder.start()
@@ -173,7 +168,11 @@ class Load:
             cache_salt=request_id,
         )
         self._running.add(request_id)
-        self.core.submit(request, lambda output: self._took(number, request_id, output))
+        try:
+            self.core.submit(request, lambda output: self._took(number, request_id, output))
+        except RuntimeError as error:
+            # The engine is dead: whoever waits for this load is told by `check`.
+            self._errors.append(str(error))
 
     def _took(self, number: int, request_id: str, output: Output) -> None:
         count = len(output.token_ids)
