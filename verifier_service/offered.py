@@ -22,20 +22,21 @@ def usable(sequence: Sequence, blocks: Mapping[int, Seq[DraftBlock]]) -> list[Dr
     length = len(sequence.ids)
     sent = blocks.get(sequence.sequence_id, ())
     offers = [block for block in sent if block.base_length == length and block.token_ids]
-    own = sequence.own_block()
-    if own is not None:
-        offers.append(own)
+    if sequence.request.prediction is not None:
+        own = sequence.own_block()
+        if own is not None:
+            offers.append(own)
     return offers
 
 
 def explained(sequence: Sequence, decision: Decision) -> Decision:
     """The decision, with the true reason where the sequence has no proposer to be offered by."""
-    request = sequence.request
-    if decision.block is not None or decision.drafted:
+    if decision.block is not None or sequence.ask_limit > 0:
         return decision
+    request = sequence.request
     if sequence.draft_limit == 0 and request.num_speculative_tokens is None:
         return _NOT_CONFIGURED
-    alone = request.prediction is not None and sequence.ask_limit == 0
+    alone = request.prediction is not None
     if alone and sequence.most_drafts() > 0 and sequence.own_block() is None:
         return _LOST
     return decision

@@ -107,10 +107,12 @@ class Offsets:
             known = chance * (1.0 - chance)
             information = information * _KEEP + known
             value += (surprise - pull * value) / (prior + information)
-            value = min(max(value, -_LIMIT), _LIMIT)
+            if not -_LIMIT <= value <= _LIMIT:
+                value = math.copysign(_LIMIT, value)
             seen += known
             lately += surprise / (_COMMON_PRECISION + seen)
-            lately = min(max(lately, -_LIMIT), _LIMIT)
+            if not -_LIMIT <= lately <= _LIMIT:
+                lately = math.copysign(_LIMIT, lately)
         own.value, own.information = value, information
         # The averages follow, so the common part may give back what they have taken over.
         common.value, common.information = lately * _COMMON_VALUE_KEEP, seen

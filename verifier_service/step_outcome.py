@@ -23,7 +23,10 @@ def commit(
     sequence, decision = part.sequence, part.decision
     block, drafted = decision.block, decision.drafted
     base = sequence.num_output
-    tokens, reason, stop = constraints.commit(sequence, sequence.cut(verdict.tokens))
+    ending = sequence.cut(verdict.tokens)
+    if sequence.request.constraint is not None:
+        ending = constraints.commit(sequence, ending)
+    tokens, reason, stop = ending
     emitted = len(tokens)
     sequence.ids.extend(tokens)
     sequence.computed = len(sequence.ids) - 1
