@@ -70,5 +70,6 @@ def paged_engine(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: objec
         "max_num_seqs": 5,
         "compile": False,
         "kv_cache_bytes": 1 << 20,
+        "max_captured_prefill_tokens": 64,
     }
     return TorchEngine(VerifierSettings(**{**values, **changes}))  # type: ignore[arg-type]

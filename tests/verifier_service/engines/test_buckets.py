@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier_service.engines.buckets import Bucket, Buckets
+from verifier_service.engines.buckets import Bucket, Buckets, PromptBuckets
 
 
 def test_sizes_are_powers_of_two_and_the_largest() -> None:
@@ -66,3 +66,27 @@ def test_every_step_within_the_limits_fits_its_bucket(
     assert bucket in list(buckets)
     assert bucket.sequences >= sequences and bucket.tokens >= tokens
     assert (bucket.query == 1) == (tokens == sequences)
+
+
+def test_prefill_has_a_bucket_for_every_number_of_tokens_up_to_the_largest() -> None:
+    buckets = PromptBuckets(64, 512)
+    assert [b.tokens for b in buckets] == [512, 384, 256, 192, 128, 64]
+    assert len(buckets) == 6
+    assert buckets.find(1, 2) == Bucket(8, 64, 64)
+    assert buckets.find(8, 193) == Bucket(8, 256, 256)
+    assert buckets.find(1, 512) == Bucket(8, 512, 512)
+    assert buckets.find(1, 513) is None
+    assert buckets.find(9, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("most", "tokens"), [(0, []), (1, []), (40, [40]), (200, [200, 192, 128, 64]), (8192, [512])]
+)
+def test_prefill_is_captured_up_to_what_is_asked_for(most: int, tokens: list[int]) -> None:
+    assert [b.tokens for b in PromptBuckets(4, most)][: len(tokens) or None] == tokens
+
+
+def test_a_prompt_alone_may_fill_its_bucket_beside_a_sequence_of_padding() -> None:
+    assert PromptBuckets(1, 64).find(1, 64) == Bucket(2, 64, 64)
+    with pytest.raises(ValueError, match="a step of"):
+        PromptBuckets(1, 64).find(2, 1)
