@@ -80,6 +80,7 @@ class ServeOptions(SecurityOptions):
     enable_force_include_usage: bool = False
     tool_call_parser: Literal["hermes", "llama3_json", "mistral"] = "hermes"
     enforce_eager: bool = False
+    max_captured_prefill_tokens: Annotated[int, Field(ge=0)] = 512
     no_compile: bool = False
     engine_process: bool | None = None
     trust_request_chat_template: bool = False

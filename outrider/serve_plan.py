@@ -105,6 +105,7 @@ def _verifier(
         f"--max-waiting-requests={options.max_waiting_requests}",
         f"--max-logprobs={options.max_logprobs}",
         f"--prefill-stall-ms={options.prefill_stall_ms}",
+        f"--max-captured-prefill-tokens={options.max_captured_prefill_tokens}",
         f"--draft-deadline-ms={options.draft_deadline_ms}",
         f"--plain-share={options.plain_share}",
         f"--num-prediction-tokens={options.num_prediction_tokens}",

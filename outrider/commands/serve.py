@@ -147,6 +147,10 @@ def serve(
     enforce_eager: Annotated[
         bool, typer.Option("--enforce-eager", help="Neither torch.compile nor CUDA graphs.")
     ] = False,
+    max_captured_prefill_tokens: Annotated[
+        int | None,
+        typer.Option(help="Largest prefill captured as a CUDA graph; 0: none.  [default: 512]"),
+    ] = None,
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,
@@ -263,6 +267,7 @@ def serve(
         "enable_force_include_usage": enable_force_include_usage or None,
         "tool_call_parser": tool_call_parser,
         "enforce_eager": enforce_eager or None,
+        "max_captured_prefill_tokens": max_captured_prefill_tokens,
         "no_compile": no_compile or None,
         "engine_process": engine_process,
         "trust_request_chat_template": trust_request_chat_template or None,

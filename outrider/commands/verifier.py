@@ -144,6 +144,9 @@ def verifier(
         bool,
         typer.Option("--enforce-eager", help="Neither torch.compile nor CUDA graphs."),
     ] = False,
+    max_captured_prefill_tokens: Annotated[
+        int, typer.Option(min=0, help="Largest prefill captured as a CUDA graph; 0: none.")
+    ] = 512,
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,
@@ -268,6 +271,7 @@ def verifier(
                 draft_deadline_ms=draft_deadline_ms,
                 compile=not no_compile,
                 enforce_eager=enforce_eager,
+                max_captured_prefill_tokens=max_captured_prefill_tokens,
                 engine_process=engine_process,
                 threads=threads,
                 drain_seconds=drain_timeout,

@@ -57,6 +57,7 @@ OPTIONS: list[tuple[str, Any, str, Any]] = [
 NO_OPTIONS = {
     *("model", "listen", "engine", "log_level", "drain_seconds", "log_stats_interval_s"),
     *("record_rounds", "trace", "credentials", "engine_process"),
+    "max_captured_prefill_tokens",
     *("max_waiting_requests", "num_prediction_tokens", "trust_request_chat_template"),
     *("proposers", "expected_proposers", "num_speculative_tokens", "rejection_rule", "adaptive"),
     "num_speculative_tokens_per_batch_size",

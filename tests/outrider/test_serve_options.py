@@ -98,6 +98,7 @@ GOOD: dict[str, tuple[object, ...]] = {
     "tool_call_parser": tuple(notation.value for notation in Notation),
     "log_level": ("debug", "info", "warning", "error"),
     "enforce_eager": (True, False),
+    "max_captured_prefill_tokens": (0, 64, 512),
     "no_compile": (True, False),
     "enable_force_include_usage": (True, False),
 }
@@ -122,6 +123,7 @@ BAD: dict[str, tuple[object, ...]] = {
     "quantization": ("", "int4", "INT8", 8, True),
     "batch_invariant": ("yes", 1),
     "enforce_eager": ("yes", 1),
+    "max_captured_prefill_tokens": (-1, 1.5, "all"),
     "no_compile": ("yes", 1),
     "enable_force_include_usage": ("no",),
 }
