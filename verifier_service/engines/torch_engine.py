@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -128,13 +128,13 @@ class TorchEngine:
 
     def _run_eagerly(self, chunks: list[Chunk]) -> list[Verdict | None]:
         step = pack(chunks, self._cache_shape, self._loaded.group, self._device, self._min_tokens)
-        with nullcontext() if self._device_time is None else self._device_time.launch():
-            logits = self._forward(step)
         sampling = [chunk for chunk in chunks if chunk.samples]
-        if not sampling:
-            return with_logprobs(logits, chunks, [None] * len(chunks))
-        choosing = sum(chunk.drafts + 1 for chunk in sampling)
-        verdicts = iter(self._chooser.verdicts(logits[:choosing], step.choices, sampling))
+        with self._launching():
+            logits = self._forward(step)
+            if not sampling:
+                return with_logprobs(logits, chunks, [None] * len(chunks))
+            choosing = sum(chunk.drafts + 1 for chunk in sampling)
+            verdicts = iter(self._chooser.verdicts(logits[:choosing], step.choices, sampling))
         answers = [next(verdicts) if chunk.samples else None for chunk in chunks]
         return with_logprobs(logits, chunks, answers)
 
@@ -143,7 +143,13 @@ class TorchEngine:
         rows = sum(len(chunk.ids) for chunk in chunks)
         logits = launched.logits[:rows]
         choices = pack_choices(chunks, self._device)
-        return with_logprobs(logits, chunks, [*self._chooser.verdicts(logits, choices, chunks)])
+        with self._launching():
+            verdicts = self._chooser.verdicts(logits, choices, chunks)
+        return with_logprobs(logits, chunks, [*verdicts])
+
+    def _launching(self) -> AbstractContextManager[None]:
+        """Around what is given to the device outside of captures, for its account."""
+        return nullcontext() if self._device_time is None else self._device_time.launch()
 
     def _capture(self, settings: VerifierSettings, chosen: Chosen, compiled: bool) -> GraphRunner:
         queries = settings.draft_ceiling + 1
@@ -191,7 +197,8 @@ class TorchEngine:
             self._chooser.noise,
             settings.rejection_rule,
             capture,
-            compiled=compiled,
+            # Compiled logarithms round otherwise than those of the choices that are not captured.
+            compiled=compiled and not settings.batch_invariant,
             prefill=prefill,
         )
 

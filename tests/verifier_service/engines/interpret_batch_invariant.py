@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.verifier_service.engines.paged import attend_by_definition
 from verifier_service.engines import (
@@ -105,16 +105,16 @@ def attend(
 
 def attention_by_parts() -> None:
     """A sequence of 150 positions: its last 40 at once, one by one, in parts, beside others."""
-    for heads, kv_heads, size in ((4, 1, 32), (6, 2, 16)):
+    for heads, kv_heads, size in ((3, 1, 16), (4, 2, 32)):
         keys, values = torch.randn(2, 9, 64, kv_heads, size)
         blocks, begin, end = [5, 2, 7], 110, 150
         query = torch.randn(end - begin, heads, size)
         wanted = attend(query, keys, values, [(end - begin, end, blocks)])
-        for at in (begin, 127, 128, end - 1):
+        for at in (127, 128):
             row = at - begin
             alone = attend(query[row : row + 1], keys, values, [(1, at + 1, blocks)])
             assert torch.equal(alone[0], wanted[row]), at
-        for first, last in ((110, 113), (113, 130), (130, 150)):
+        for first, last in ((110, 113), (113, 150)):
             part = query[first - begin : last - begin]
             found = attend(part, keys, values, [(last - first, last, blocks)])
             assert torch.equal(found, wanted[first - begin : last - begin])
@@ -143,12 +143,12 @@ def forward() -> None:
 
     pack = layout.pack
     batch_invariant_trials.pack = on_pages
-    batch_invariant_trials._LENGTH["cpu"] = 19
+    batch_invariant_trials._LENGTH["cpu"] = 9
     batch_invariant_products.FixedLinear.forward = kernel  # type: ignore[method-assign]
     batch_invariant_forward.fixed_rms = launch_rms
     attention.attend_pages = attend_by_definition
-    config = Qwen3Config(
-        vocab_size=41,
+    config = LlamaConfig(
+        vocab_size=16,
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=1,
@@ -159,7 +159,7 @@ def forward() -> None:
         max_position_embeddings=128,
     )
     with TemporaryDirectory() as folder:
-        model = Qwen3ForCausalLM(config)
+        model = LlamaForCausalLM(config)
         for parameter in model.parameters():
             parameter.data.normal_(std=0.3)
         model.save_pretrained(Path(folder))

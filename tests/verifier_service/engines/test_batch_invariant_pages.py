@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.verifier_service.engines.paged import attend_by_definition, paged_engine
-from tests.verifier_service.engines.test_batch_invariant_forward import save
-from tests.verifier_service.engines.test_torch_engine import GREEDY, llama
+from tests.verifier_service.engines.test_batch_invariant_forward import GREEDY, llama_folder
 from verifier_service.engines import (
     attention,
     batch_invariant_forward,
@@ -28,7 +27,7 @@ from verifier_service.engines.loading import ModelLoadError
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.messages import Sampling
 
-__all__ = ["llama", "save"]
+__all__ = ["llama_folder"]
 
 PROGRAM = Path(__file__).with_name("interpret_batch_invariant.py")
 CUDA = torch.device("cuda")
@@ -75,11 +74,11 @@ def invariant_engine(
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.9, seed=77)])
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_the_engine_decodes_as_the_one_without_the_option(
-    llama: Path, sampling: Sampling, quantization: str, monkeypatch: pytest.MonkeyPatch
+    llama_folder: Path, sampling: Sampling, quantization: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = []
     for make in (paged_engine, invariant_engine):
-        target = make(llama, monkeypatch, quantization=quantization)
+        target = make(llama_folder, monkeypatch, quantization=quantization)
         ids = [5, 17, 23, 41]
         target.run([Chunk(ids[:-1], 0, [0], 0, False, sampling)])
         for drafts in ([], [1, 2], []):
@@ -93,23 +92,23 @@ def test_the_engine_decodes_as_the_one_without_the_option(
     assert "batch-invariant" not in texts[0][1] and "batch-invariant" in texts[1][1]
 
 
-def test_bits_that_vary_are_refused(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_that_vary_are_refused(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     difference = "beside another sequence"
     with monkeypatch.context() as patched:
-        invariant_engine(llama, patched)
+        invariant_engine(llama_folder, patched)
         patched.setattr(batch_invariant_forward.Trials, "difference", lambda s, f: difference)
         patched.setattr(torch_engine, "choose_invariant", choose_paged_invariant)
         with pytest.raises(ModelLoadError, match="sums differ beside another sequence"):
-            paged_engine(llama, patched, batch_invariant=True)
+            paged_engine(llama_folder, patched, batch_invariant=True)
 
 
-def test_another_function_is_refused(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_function_is_refused(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def not_a_number(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         return x * torch.nan
 
     monkeypatch.setattr(batch_invariant_forward, "fixed_rms", not_a_number)
     with pytest.raises(ModelLoadError, match="fused decoder's logits differ"):
-        invariant_engine(llama, monkeypatch)
+        invariant_engine(llama_folder, monkeypatch)
 
 
 def test_cuda_is_offered_where_triton_is(monkeypatch: pytest.MonkeyPatch) -> None:
