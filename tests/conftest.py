@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.ports import unclaimed_port
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers share the cores: torch, which is not loaded yet, shall use one of them in each."""
+    if hasattr(config, "workerinput"):
+        os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes longest comes first where workers share the tests, so that none ends alone."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +74,7 @@ def socket_address(socket_dir: Path) -> str:
 @pytest.fixture
 def free_port() -> int:
     """A TCP port of the loopback interface that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return unclaimed_port()
 
 
 @pytest.fixture(autouse=True)

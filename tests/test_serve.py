@@ -16,7 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
+from tests.ports import unclaimed_port
+
+pytestmark = [pytest.mark.model, pytest.mark.long, pytest.mark.timeout(900)]
 
 START_S = 600.0
 STOP_S = 120.0
@@ -131,12 +133,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def serve(smollm2: Path, temporary: Path) -> Iterator[Serve]:
     """One server for all tests of this file; the tests that end it come last."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    serve = Serve(smollm2, port, temporary)
+    serve = Serve(smollm2, unclaimed_port(), temporary)
     try:
         serve.wait_until_ready()
         yield serve
@@ -259,7 +256,7 @@ def test_interrupt_leaves_nothing(serve: Serve) -> None:
 
 
 def test_killed_serve_leaves_nothing(smollm2: Path, temporary: Path, free_port: int) -> None:
-    serve = Serve(smollm2, free_port, temporary)
+    serve = Serve(smollm2, free_port, temporary, "--no-compile")
     try:
         serve.wait_until_ready()
         assert serve.chat(max_tokens=2).status_code == 200

@@ -13,6 +13,7 @@ from benchmarks.soak_replay import pair_gap
 from benchmarks.tiny_model import make_tiny_model
 
 
+@pytest.mark.long
 def test_a_short_soak_breaks_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     arguments = ["--tiny", "--minutes=0.1", "--clients=4", "--kill-seconds=2"]
     arguments += ["--replay-every=3", "--sample-seconds=0.2", f"--out={tmp_path}"]

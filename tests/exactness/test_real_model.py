@@ -14,6 +14,7 @@ from benchmarks.transformers_system import load_tokenizer
 
 
 @pytest.mark.model
+@pytest.mark.long
 def test_speculation_changes_no_token(smollm2: Path) -> None:
     prompts, tokens, clients = 3, 12, 3
     cases = [

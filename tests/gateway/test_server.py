@@ -109,18 +109,12 @@ async def test_stop_tells_streams_that_outlast_the_drain(
     await asyncio.wait_for(verifier.cancelled.wait(), 10)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_signals_end_the_process_cleanly(socket_dir: Path, number: signal.Signals) -> None:
-    port = free_port()
+async def test_signals_end_the_process_cleanly(
+    socket_dir: Path, number: signal.Signals, free_port: int
+) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", RUN, str(port), f"unix:{socket_dir}/nobody.sock"),
+        *(sys.executable, "-c", RUN, str(free_port), f"unix:{socket_dir}/nobody.sock"),
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
@@ -131,9 +125,9 @@ async def test_signals_end_the_process_cleanly(socket_dir: Path, number: signal.
                 line = await process.stderr.readline()
                 assert line, log
                 log += line.decode()
-            assert f"http://127.0.0.1:{port}" in log
+            assert f"http://127.0.0.1:{free_port}" in log
             async with httpx.AsyncClient(trust_env=False, verify=False) as http:
-                answer = await http.get(f"http://127.0.0.1:{port}/version")
+                answer = await http.get(f"http://127.0.0.1:{free_port}/version")
                 assert answer.status_code == 200
             process.send_signal(number)
             log += (await process.stderr.read()).decode()
