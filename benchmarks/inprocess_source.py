@@ -48,9 +48,12 @@ class InprocessSource:
             if blocks:
                 self._blocks[view.sequence_id] = blocks
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         blocks, self._blocks = self._blocks, {}
         return blocks
+
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+        return None
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         return False

@@ -19,7 +19,7 @@ from typing import Any
 
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
-from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Verdict
+from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Meanwhile, Verdict, no_more
 from verifier_service.loop import Core
 from verifier_service.messages import (
     DraftBlock,
@@ -141,11 +141,18 @@ class SleepingEngine:
     def cache(self) -> CacheShape:
         return self._cache
 
-    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
+    def run(
+        self,
+        chunks: list[Chunk],
+        *,
+        goes_on: GoesOn | None = None,
+        meanwhile: Meanwhile = no_more,
+    ) -> list[Verdict | None]:
         rows = sum(len(chunk.ids) for chunk in chunks)
         drafted = sum(chunk.drafts for chunk in chunks)
         decoding = all(chunk.samples and len(chunk.ids) == chunk.drafts + 1 for chunk in chunks)
         self._laps.forward_begins(drafted, counted=decoding)
+        meanwhile()
         verdicts = [self._verdict(chunk) for chunk in chunks]
         self.seconds = self._costs.seconds(rows, len(chunks)) * self._rng.lognormvariate(0.0, 0.02)
         if not self._awake:
@@ -218,8 +225,11 @@ class ReadySource:
             if view.max_draft_tokens and self._rng.random() < share
         }
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         return self._blocks
+
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+        return None
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         return False

@@ -141,10 +141,14 @@ class LocalProposers:
             if blocks:
                 self._blocks[view.sequence_id] = blocks
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         """The drafts that the last `send` made, by sequence, in the order of the configs."""
         blocks, self._blocks = self._blocks, {}
         return blocks
+
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+        """None: what these proposers would draft is known once they are asked."""
+        return None
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         """False: what these proposers would draft is known once they are asked."""

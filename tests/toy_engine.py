@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tests.toy import Toy
-from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Verdict
+from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Meanwhile, Verdict, no_more
 from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.layout import pack_choices
 from verifier_service.engines.logprobs import prompt_rows, with_logprobs
@@ -57,7 +57,14 @@ class ToyEngine:
     def cache(self) -> CacheShape:
         return self._cache
 
-    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
+    def run(
+        self,
+        chunks: list[Chunk],
+        *,
+        goes_on: GoesOn | None = None,
+        meanwhile: Meanwhile = no_more,
+    ) -> list[Verdict | None]:
+        meanwhile()
         if self.fail_at == len(self.steps):
             raise RuntimeError("the toy engine was told to fail")
         self.steps.append([_copy(chunk) for chunk in chunks])
@@ -152,8 +159,11 @@ class ToySource:
                 block = DraftBlock(self.name, len(view.ids), ids, match_length=2)
                 self._blocks[view.sequence_id] = [block]
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         return self._blocks
+
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+        return None
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         return False

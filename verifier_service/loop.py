@@ -1,9 +1,9 @@
 """The core's thread: drafts, step, outputs, again. Knows no tensors and no text.
 
-The thread never waits for the edge: sinks must not block. Outputs are handed out when the next step
-is planned: what the edge does with them overlaps with the forward, not with the answers of
-proposers, for which the whole step waits. Where no draft can come the next step is begun before any
-of this is done, so that the device does not wait for it.
+The thread never waits for the edge: sinks must not block. Between two forwards only what the next
+one needs is done. Outputs are handed out once it has begun, and so are proposers told of them where
+look-ahead has answered already; only where it has not does the step wait for them. Where no draft
+can come the next step is begun before anything else is done.
 """
 
 from __future__ import annotations
@@ -13,12 +13,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from verifier_service.asking import AskingCost
 from verifier_service.controller import Controller
 from verifier_service.core import CoreStats, QueueFullError
 from verifier_service.engines.base import Engine, GoesOn, Verdict
-from verifier_service.messages import DraftSource, ModelInfo, Output, OutputSink, Request
+from verifier_service.messages import (
+    DraftBlock,
+    DraftSource,
+    ModelInfo,
+    Output,
+    OutputSink,
+    Request,
+    SequenceView,
+)
 from verifier_service.scheduler import PREFILL, Planned, Scheduler, StepTimes
 from verifier_service.speculation_watch import SpeculationWatch
 
@@ -148,18 +157,21 @@ class Core:
         controller.begin(scheduler.num_decoding)
         views, closed = scheduler.views()
         asked = any(view.max_draft_tokens for view in views)
-        if views or closed:
+        blocks = self._foreseen(views) if asked else {}
+        waited = 0
+        if blocks is None:
             self._source.send(views, closed)
+            started = time.perf_counter_ns()
+            blocks = self._source.collect()
+            waited = time.perf_counter_ns() - started
+            views, closed = [], []
         asking = time.perf_counter_ns() - began
-        started = time.perf_counter_ns()
-        blocks = self._source.collect() if asked else {}
-        waited = time.perf_counter_ns() - started if asked else 0
         planned = scheduler.plan(blocks)
         copies = scheduler.take_copies()
         if copies:
             self._engine.copy_blocks(copies)
-        self._flush()
         if not planned:
+            self._tell(views, closed)
             self._begun = None
             return
         chunks = [part.chunk for part in planned]
@@ -168,7 +180,11 @@ class Core:
         hidden = begun is not None
         started = time.perf_counter_ns()
         before = 0 if hidden else started - began
-        verdicts = self._engine.run(chunks, goes_on=self._goes_on(planned, asked or bool(views)))
+        verdicts = self._engine.run(
+            chunks,
+            goes_on=self._goes_on(planned, asked or bool(views)),
+            meanwhile=partial(self._tell, views, closed),
+        )
         ran = time.perf_counter_ns()
         spent = ran - (started if begun is None else begun)
         prefilled = sum(len(p.chunk.ids) for p in planned if p.decision is PREFILL)
@@ -185,7 +201,7 @@ class Core:
         ended = time.perf_counter_ns()
         around = before + (0 if self._begun is not None else ended - ran)
         if asked:
-            known = 0 if hidden else asking + waited
+            known = 0 if hidden else asking
             controller.observe_wait(self._asking.of(len(chunks), around * 1e-9, known * 1e-9))
         elif not prefilled:
             self._asking.observe_plain(len(chunks), around * 1e-9)
@@ -214,6 +230,21 @@ class Core:
             return True
 
         return goes_on
+
+    def _foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+        """The answers to these views where nobody need be waited for; None where somebody must."""
+        # A step that was begun is plain, whatever anybody would answer.
+        return self._source.foreseen(views) if self._begun is None else {}
+
+    def _tell(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+        """Hand out what was emitted, and tell proposers what they need not answer any more.
+
+        They prepare for what comes next: the sooner the better.
+        """
+        if views or closed:
+            self._source.send(views, closed)
+            self._source.collect(wait=False)
+        self._flush()
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []

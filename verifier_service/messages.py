@@ -233,8 +233,17 @@ class DraftSource(Protocol):
     def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         """Tell all proposers what became true; one message each. `closed`: (id, finished)."""
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
-        """Blocks that answer the last `send`, waiting at most for the draft deadline."""
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
+        """Blocks that answer the last `send`, waiting at most for the draft deadline.
+
+        Without `wait` those that are there; what comes later is not taken.
+        """
+
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+        """What `collect` would give once these views are sent, where that is known beforehand.
+
+        None where an answer would have to be waited for. Sends nothing, waits for nothing.
+        """
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         """Whether no proposer would have a draft for any of these sequences once exactly these ids
@@ -254,7 +263,10 @@ class NoDrafts:
     def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         return
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
+        return {}
+
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
         return {}
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:

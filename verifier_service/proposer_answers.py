@@ -78,6 +78,10 @@ class ProposerAnswers:
         )
 
     @property
+    def _most_outstanding(self) -> int:
+        return MAX_OUTSTANDING_SLOW if self._pace.slow else MAX_OUTSTANDING
+
+    @property
     def flooding(self) -> bool:
         """More messages came since the last step than any honest proposer sends."""
         return self._unsolicited > UNSOLICITED_PER_STEP + len(self._mirrors)
@@ -106,8 +110,7 @@ class ProposerAnswers:
         self._blocks.clear()
         self._collected = False
         self._last = None
-        most = MAX_OUTSTANDING_SLOW if self._pace.slow else MAX_OUTSTANDING
-        self._behind = len(self._outstanding) >= most
+        self._behind = len(self._outstanding) >= self._most_outstanding
         if self._behind:
             return None
         step, sent = self._mirrors.advance(views, step_id, now)
@@ -133,6 +136,21 @@ class ProposerAnswers:
         blocks = self._blocks
         self._blocks = {}
         self._collected = True
+        return blocks
+
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, DraftBlock] | None:
+        """Blocks for these views, where look-ahead has told all that is worth waiting for."""
+        blocks: dict[int, DraftBlock] = {}
+        if len(self._outstanding) >= self._most_outstanding:
+            # Nothing would be sent.
+            return blocks
+        for view in views:
+            told = self._mirrors.foreseen(view)
+            block = self._read_ahead(told.outcome) if told.outcome is not None else None
+            if block is not None:
+                blocks[view.sequence_id] = cut_block(block, told.wanted)
+            elif not told.covered and not self._pace.slow:
+                return None
         return blocks
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
@@ -301,21 +319,37 @@ class ProposerAnswers:
         checked = self._checked(block, self._limits.max_draft_tokens, lookahead=True)
         return checked if checked is not None and checked.token_ids else None
 
+    def _read_ahead(self, outcome: proposer_pb2.OutcomeBlock) -> DraftBlock | None:
+        """The same before it is used; what is wrong with it is counted when it is."""
+        block = outcome.block
+        if block.base_length != outcome.base_length + len(outcome.outcome_token_ids):
+            return None
+        try:
+            checked = self._check(block, self._limits.max_draft_tokens, lookahead=True)
+        except BadBlockError:
+            return None
+        return checked if checked.token_ids else None
+
     def _checked(
         self, block: proposer_pb2.DraftBlock, max_draft_tokens: int, *, lookahead: bool = False
     ) -> DraftBlock | None:
         try:
-            return check_block(
-                block,
-                proposer=self._name,
-                max_draft_tokens=max_draft_tokens,
-                vocabulary_size=self._vocabulary_size,
-                q_forms=self._limits.q_forms,
-                lookahead=lookahead,
-            )
+            return self._check(block, max_draft_tokens, lookahead=lookahead)
         except BadBlockError as error:
             self._record.drop(error.reason, str(error))
             return None
+
+    def _check(
+        self, block: proposer_pb2.DraftBlock, max_draft_tokens: int, *, lookahead: bool
+    ) -> DraftBlock:
+        return check_block(
+            block,
+            proposer=self._name,
+            max_draft_tokens=max_draft_tokens,
+            vocabulary_size=self._vocabulary_size,
+            q_forms=self._limits.q_forms,
+            lookahead=lookahead,
+        )
 
 
 def _is_current(epoch: int, base_length: int, mirror: Mirror) -> bool:

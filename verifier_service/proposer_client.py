@@ -141,6 +141,10 @@ class ProposerClient:
         """The last step's blocks by sequence, once."""
         return self._answers.collect() if self._answers is not None else {}
 
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, DraftBlock] | None:
+        """Its blocks for these views, where it need not be waited for; None where it must be."""
+        return self._answers.foreseen(views) if self._answers is not None else {}
+
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         """Whether it would have no draft to wait for once exactly these ids are committed."""
         return self._answers is None or self._answers.surely_none(outcomes)

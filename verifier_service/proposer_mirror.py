@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from speculation.v1 import proposer_pb2, types_pb2
 
@@ -53,6 +54,21 @@ class SentStep:
     def awaited(self) -> bool:
         """Whether an answer could bring something that look-ahead did not."""
         return len(self.asks) > len(self.hits) + len(self.covered)
+
+
+class Told(NamedTuple):
+    """What is known of the answer to a view that was not sent yet.
+
+    Either `outcome` holds a block of which `wanted` drafts may be used, or `covered` says that
+    there is nothing to wait for; neither: the answer has to be waited for.
+    """
+
+    covered: bool
+    outcome: proposer_pb2.OutcomeBlock | None = None
+    wanted: int = 0
+
+
+_UNKNOWN, _NOTHING = Told(covered=False), Told(covered=True)
 
 
 @dataclass(slots=True)
@@ -113,6 +129,22 @@ class Mirrors:
         if self._faults[sequence_id] > MAX_FAULTS:
             self._leave_out(sequence_id, "faulted")
 
+    def foreseen(self, view: SequenceView) -> Told:
+        """What the answer to a view would be, as far as look-ahead has told it."""
+        wanted = self._wanted(view)
+        if wanted <= 0 or (view.only and view.only != self._name):
+            return _NOTHING
+        mirror = self._mirrors.get(view.sequence_id)
+        if mirror is None:
+            reason = self._unserved.get(view.sequence_id)
+            full = len(self._mirrors) >= self._limits.max_sequences
+            return _NOTHING if reason and (reason != "over_capacity" or full) else _UNKNOWN
+        ids = tuple(view.ids[mirror.sent :])
+        if mirror.opening or not ids:
+            return _UNKNOWN
+        outcome = mirror.outlook.block_behind(ids)
+        return Told(mirror.outlook.excludes(ids), outcome, wanted)
+
     def surely_none(self, sequence_id: int, ids: Sequence[int]) -> bool:
         """Whether no draft would come for a sequence once exactly `ids` are committed to it."""
         mirror = self._mirrors.get(sequence_id)
@@ -144,9 +176,7 @@ class Mirrors:
             mirror = self._mirror_of(view.sequence_id, length)
             if mirror is None:
                 continue
-            wanted = min(view.max_draft_tokens, self._limits.max_draft_tokens)
-            if limit is not None:
-                wanted = min(wanted, limit - length)
+            wanted = self._wanted(view)
             if mirror.opening:
                 budget = self._open(step, view, mirror, wanted, budget)
                 if mirror.opening:
@@ -159,6 +189,12 @@ class Mirrors:
             step.closes.add(sequence_id=sequence_id, finished=finished)
         self._closes.clear()
         return step, sent
+
+    def _wanted(self, view: SequenceView) -> int:
+        """How many drafts this proposer may give; 0 or less where none."""
+        wanted = min(view.max_draft_tokens, self._limits.max_draft_tokens)
+        limit = self._limits.context_limit
+        return wanted if limit is None else min(wanted, limit - len(view.ids))
 
     def _mirror_of(self, sequence_id: int, length: int) -> Mirror | None:
         mirror = self._mirrors.get(sequence_id)

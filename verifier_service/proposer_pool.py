@@ -98,14 +98,27 @@ class ProposerPool:
             for client in self._clients:
                 client.send(views, closed, step_id, self._sent_at)
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+        """What all would answer to these views, where look-ahead has told it already."""
+        drafts: dict[int, list[DraftBlock]] = {}
+        with self._condition:
+            for client in self._clients:
+                blocks = client.foreseen(views)
+                if blocks is None:
+                    return None
+                for sequence_id, block in blocks.items():
+                    drafts.setdefault(sequence_id, []).append(block)
+        return drafts
+
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         """Blocks that answer the last `send`, by sequence, in the order of the addresses.
 
-        Returns as soon as every proposer that is worth waiting for has answered.
+        Returns as soon as every proposer that is worth waiting for has answered, and without `wait`
+        at once.
         """
         with self._condition:
             until = self._sent_at + self._deadline_s
-            while awaited := [client for client in self._clients if client.awaited]:
+            while wait and (awaited := [client for client in self._clients if client.awaited]):
                 left = until - self._clock.now()
                 if left <= 0:
                     for client in awaited:

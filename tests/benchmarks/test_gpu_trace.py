@@ -86,7 +86,7 @@ def test_clients_ask_again_when_they_are_answered(core: Core) -> None:
 
 
 def test_an_engine_that_fails_ends_the_trace(core: Core) -> None:
-    def refuse(chunks: object, *, goes_on: object = None) -> None:
+    def refuse(chunks: object, **more: object) -> None:
         raise RuntimeError("no device")
 
     core._engine.run = refuse  # type: ignore[method-assign, assignment]

@@ -133,8 +133,11 @@ class Wire:
         self.settle()
         self.pool.send(views, closed)
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
-        return self.pool.collect()
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
+        return self.pool.collect(wait=wait)
+
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+        return self.pool.foreseen(views)
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         return self.pool.surely_none(outcomes)

@@ -191,7 +191,7 @@ def test_a_sampled_draft_is_not_cut_by_its_ids(
     rule: RejectionRule, temperature: float, drafted: int
 ) -> None:
     class Sampled(ToySource):
-        def collect(self) -> dict[int, list[DraftBlock]]:
+        def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
             row = SparseRow((0, 5), (2**31, 2**31))
             return {
                 number: [replace(b, q_form=QForm.SPARSE, q=(row,) * 3) for b in blocks]

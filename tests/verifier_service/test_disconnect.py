@@ -13,7 +13,7 @@ from tests.toy_engine import ToyEngine, ToySource, random_guess
 from tests.verifier_service.serving import serving, until
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
-from verifier_service.engines.base import Chunk, GoesOn, Verdict
+from verifier_service.engines.base import Chunk, GoesOn, Meanwhile, Verdict, no_more
 from verifier_service.loop import Core
 from verifier_service.scheduler import Scheduler
 
@@ -31,11 +31,17 @@ class SteppedEngine(ToyEngine):
         self.at_step = 0
         self.served: list[set[int]] = []
 
-    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
+    def run(
+        self,
+        chunks: list[Chunk],
+        *,
+        goes_on: GoesOn | None = None,
+        meanwhile: Meanwhile = no_more,
+    ) -> list[Verdict | None]:
         self.at_step += 1
         assert self.allowed.acquire(timeout=_WAIT_S)
         self.served.append({chunk.sequence_ids[0] for chunk in chunks})
-        return super().run(chunks)
+        return super().run(chunks, meanwhile=meanwhile)
 
     def allow(self, steps: int) -> None:
         for _ in range(steps):

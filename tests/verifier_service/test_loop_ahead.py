@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from tests.toy_engine import Guess, ToyEngine, ToySource, random_guess
+from tests.toy import Toy
+from tests.toy_engine import Guess, ToyEngine, ToySource, oracle, random_guess
 from tests.verifier_service.test_loop import Answer, request
 from verifier_service import loop
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
-from verifier_service.engines.base import Chunk, GoesOn, Verdict
+from verifier_service.engines.base import Chunk, GoesOn, Meanwhile, Verdict, no_more
 from verifier_service.loop import Core
 from verifier_service.messages import DraftBlock, Request, SequenceView
 from verifier_service.prediction import PredictedIds
@@ -44,10 +46,17 @@ class AheadEngine(ToyEngine):
         self.ready: int | None = None
         self.asked: list[tuple[list[Verdict], bool]] = []
 
-    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
-        verdicts = super().run(chunks)
+    def run(
+        self,
+        chunks: list[Chunk],
+        *,
+        goes_on: GoesOn | None = None,
+        meanwhile: Meanwhile = no_more,
+    ) -> list[Verdict | None]:
         begun, self.ready = self.ready, None
-        self.clock.now = max(self.clock.now, begun or self.clock.now + FORWARD_NS)
+        begun = begun or self.clock.now + FORWARD_NS
+        verdicts = super().run(chunks, meanwhile=meanwhile)
+        self.clock.now = max(self.clock.now, begun)
         told = [verdict for verdict in verdicts if verdict is not None]
         verifying = all(chunk.samples and len(chunk.ids) == chunk.drafts + 1 for chunk in chunks)
         if goes_on is not None and verifying:
@@ -59,22 +68,45 @@ class AheadEngine(ToyEngine):
 
 
 class SlowSource(ToySource):
-    """Takes its time, and knows beforehand whether drafts will come where it is told to."""
+    """Takes its time, and knows beforehand what it is told to.
+
+    `knows` says by the number of the question whether no draft will come, `foresees` whether the
+    drafts themselves are known. `sent` are the times of its messages.
+    """
 
     def __init__(
         self,
         clock: Clock,
         guess: Guess,
         knows: Callable[[int], bool],
+        foresees: bool,
     ) -> None:
         super().__init__(guess)
         self.clock = clock
         self.knows = knows
+        self.foresees = foresees
+        self.sent: list[int] = []
         self.outcomes: list[list[tuple[int, list[int]]]] = []
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
-        self.clock.now += ASKING_NS
+    def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+        self.sent.append(self.clock.now)
+        super().send(views, closed)
+
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
+        self.clock.now += ASKING_NS if wait else 0
         return super().collect()
+
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+        if not self.foresees:
+            return None
+        drafts = {view.sequence_id: tuple(self.guess(view, self.rng)) for view in views}
+        return {
+            view.sequence_id: [
+                DraftBlock("toy", len(view.ids), drafts[view.sequence_id], match_length=2)
+            ]
+            for view in views
+            if drafts[view.sequence_id]
+        }
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         self.outcomes.append([(sequence_id, list(ids)) for sequence_id, ids in outcomes])
@@ -107,11 +139,13 @@ def run(
     guess: Guess,
     knows: Callable[[int], bool],
     requests: Sequence[Request],
+    *,
+    foresees: bool = False,
 ) -> SimpleNamespace:
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
     engine = AheadEngine(clock)
-    source = SlowSource(clock, guess, knows)
+    source = SlowSource(clock, guess, knows, foresees)
     controller = SpyController(4, CostTable.from_profile({1: 0.005, 33: 0.006}), adaptive=False)
     controller.waits, controller.spent = [], []
     scheduler = Scheduler(
@@ -148,6 +182,26 @@ def test_asking_costs_what_it_takes_where_drafts_may_come(monkeypatch: pytest.Mo
     assert [begins for _, begins in seen.engine.asked] == [False] * 10 + [True]
     assert seen.controller.waits == pytest.approx([ASKING_NS * 1e-9] * 10)
     assert seen.controller.spent == pytest.approx([FORWARD_NS * 1e-9] * 11)
+
+
+def test_drafts_that_are_foreseen_are_verified_and_cost_no_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = oracle(Toy.target())
+    greedy = request("a")
+    greedy.sampling = replace(greedy.sampling, temperature=0.0)
+    seen = run(monkeypatch, right, lambda _: False, [greedy], foresees=True)
+    plain = run(monkeypatch, nothing, lambda _: False, [greedy])
+    assert seen.tokens == plain.tokens
+    # The prompt's token, then five a step; only the last step has no room for all four.
+    assert len(seen.engine.steps) == 4
+    assert seen.controller.waits == pytest.approx([0.0] * len(seen.controller.waits))
+
+
+def test_proposers_are_told_while_the_engine_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run(monkeypatch, nothing, lambda _: False, [request("a")], foresees=True)
+    # Each message leaves after its step began and before the forward has taken its time.
+    assert seen.source.sent[:11] == [FORWARD_NS * number for number in range(11)]
 
 
 def test_the_source_is_asked_of_what_was_committed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,12 @@ class CacheShape:
 # Asked with a step's verdicts, in the order of its chunks: whether what follows is most likely one
 # plain step of the same sequences, so that it may be begun before it is asked for.
 GoesOn = Callable[[Sequence[Verdict]], bool]
+# What the host does while the device works.
+Meanwhile = Callable[[], None]
+
+
+def no_more() -> None:
+    """Nothing to do meanwhile."""
 
 
 class Engine(Protocol):
@@ -83,9 +89,17 @@ class Engine(Protocol):
     @property
     def cache(self) -> CacheShape: ...
 
-    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
+    def run(
+        self,
+        chunks: list[Chunk],
+        *,
+        goes_on: GoesOn | None = None,
+        meanwhile: Meanwhile = no_more,
+    ) -> list[Verdict | None]:
         """One forward over all chunks; a verdict for each that samples, None for the others.
 
+        `meanwhile` is called once, as soon as the device has its work; first of all where the host
+        computes.
         An engine that can begin the next step unasked asks `goes_on` first, at most once and as
         soon as it knows the verdicts; if that says so the step is begun before `run` returns.
         """

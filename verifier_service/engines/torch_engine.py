@@ -15,7 +15,14 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from verifier_service.engines.attention import PagedCache
-from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Verdict
+from verifier_service.engines.base import (
+    CacheShape,
+    Chunk,
+    GoesOn,
+    Meanwhile,
+    Verdict,
+    no_more,
+)
 from verifier_service.engines.batch_invariant_forward import check_device, choose_invariant
 from verifier_service.engines.buckets import Buckets, PromptBuckets, Shapes
 from verifier_service.engines.choosing import Chooser
@@ -93,17 +100,24 @@ class TorchEngine:
         return self._cache_shape
 
     @torch.inference_mode()
-    def run(self, chunks: list[Chunk], *, goes_on: GoesOn | None = None) -> list[Verdict | None]:
+    def run(
+        self,
+        chunks: list[Chunk],
+        *,
+        goes_on: GoesOn | None = None,
+        meanwhile: Meanwhile = no_more,
+    ) -> list[Verdict | None]:
         """See `Engine.run`. Verifications and short prefills are replayed where captured."""
-        if self._graphs is None:
-            return self._run_eagerly(chunks)
         verifying = [chunk for chunk in chunks if _is_verification(chunk)]
-        if not verifying:
-            return self._read_prompts(chunks)
-        bucket = self._graphs.find(verifying)
-        if bucket is None:
-            return self._run_eagerly(chunks)
+        bucket = None
+        if self._graphs is not None and verifying:
+            bucket = self._graphs.find(verifying)
+        if self._graphs is None or bucket is None:
+            # Launching takes the host longer than what it has to do meanwhile.
+            meanwhile()
+            return self._run_eagerly(chunks) if verifying else self._read_prompts(chunks)
         launched = self._graphs.launch(verifying, bucket)
+        meanwhile()
         verdicts: list[Verdict | None] = []
         if launched.result is None:
             verdicts = self._choose_eagerly(launched, verifying)

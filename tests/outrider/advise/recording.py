@@ -44,7 +44,7 @@ class _Settling(InprocessSource):
         super().__init__({"method": proposer})
         self._proposer = proposer
 
-    def collect(self) -> dict[int, list[DraftBlock]]:
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         blocks = super().collect()
         self._proposer.settle()
         return blocks
