@@ -79,9 +79,12 @@ class Ledger:
 
     def add(self, round_: Round) -> None:
         """Count one round of any request."""
-        self.acceptance.add(round_)
         if round_.drafted:
-            self.by_proposer.setdefault(round_.proposer, ProposerSums()).add(round_)
+            self.acceptance.add(round_)
+            sums = self.by_proposer.get(round_.proposer)
+            if sums is None:
+                sums = self.by_proposer[round_.proposer] = ProposerSums()
+            sums.add(round_)
         if round_.off_reason:
             self.off_rounds[reason_without_figures(round_.off_reason)] += 1
 
@@ -136,7 +139,8 @@ class Account:
         self.completion_tokens += tokens
         self._ledger.generation_tokens += tokens
         if round_ is not None:
-            self.acceptance.add(round_)
+            if round_.drafted:
+                self.acceptance.add(round_)
             self._ledger.add(round_)
             if self.traced is not None:
                 self.traced.add(round_, token_ids)

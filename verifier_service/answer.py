@@ -2,34 +2,27 @@
 
 Knows detokenizing, stop strings and the stream's messages; knows no transport. Lives on the event
 loop. Outputs are processed as they come, however slow the client is, because a stop string must
-end the decoding at once; what the client has not read yet waits here, merged into few messages,
-and cannot grow beyond what `max_tokens` allows.
+end the decoding at once; what the client has not read yet waits (undelivered.py) and cannot grow
+beyond what `max_tokens` allows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
 from speculation.v1 import types_pb2, verifier_pb2
 
-from outrider.acceptance import Round
 from verifier_service.accounting import OUTCOME_ERROR, Account
 from verifier_service.detokenizer import Detokenizer
 from verifier_service.logprob_messages import LogprobMessages
-from verifier_service.messages import FinishReason, Output, TokenLogprob
+from verifier_service.messages import FinishReason, Output
 from verifier_service.request_error import RequestError, shorten
-from verifier_service.round_messages import round_message
 from verifier_service.stops import StopMatcher
-
-# Keeps one message far below the 4 MiB that gRPC clients take by default.
-MAX_TOKENS_PER_DELTA = 4096
-# What a log-probability counts for there, in tokens: about 25 bytes.
-_PER_LOGPROB = 1 / 16
+from verifier_service.undelivered import Undelivered
 
 _REASONS = {
     FinishReason.STOP: types_pb2.FINISH_REASON_STOP,
@@ -64,20 +57,6 @@ class Beginning:
     cached_prompt_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    text: str
-    token_ids: Sequence[int]
-    round: Round | None
-    logprobs: Sequence[TokenLogprob] = ()
-
-    @property
-    def size(self) -> float:
-        """Its part of a message, in tokens."""
-        told = sum(len(entry.top) + 1 for entry in self.logprobs)
-        return len(self.token_ids) + told * _PER_LOGPROB
-
-
 class Answer:
     """Outputs in, messages out.
 
@@ -110,13 +89,14 @@ class Answer:
         self._queue_ns = 0
         self._cached_prompt_tokens = 0
         self._started = False
-        self._pending: deque[_Chunk] = deque()
-        # Their size, in tokens.
-        self._waiting = 0.0
+        self._undelivered = Undelivered(
+            rounds=options.include_rounds,
+            logprobs=None if logprobs is None else logprobs.messages,
+        )
         self._told = False
+        self._ended = False
         self._finished: verifier_pb2.Finished | None = None
         self._error: Exception | None = None
-        self._cancelled = False
         self._announced = False
         self._delivered = False
         self._changed = asyncio.Event()
@@ -129,16 +109,18 @@ class Answer:
     @property
     def ended(self) -> bool:
         """Whether the outcome is known; there may be messages left to read."""
-        return self._finished is not None or self._error is not None or self._cancelled
+        return self._ended
 
     @property
     def _is_due(self) -> bool:
-        """Whether what is pending need not wait for more."""
-        return not self._told or self._waiting >= self._options.stream_interval or self.ended
+        """Whether what is undelivered need not wait for more."""
+        if self._ended or not self._told:
+            return True
+        return self._undelivered.waiting >= self._options.stream_interval
 
     def take_output(self, output: Output) -> None:
         """Process one output of the core. Raises ValueError where it contradicts itself."""
-        if self.ended:
+        if self._ended:
             return
         if output.error:
             reason = shorten(output.error.splitlines()[0], 500)
@@ -172,9 +154,7 @@ class Answer:
             text += rest
         if text or token_ids:
             shown = text if self._options.show_text else ""
-            chunk = _Chunk(shown, token_ids, round_, output.logprobs[:kept])
-            self._pending.append(chunk)
-            self._waiting += chunk.size
+            self._undelivered.add(shown, token_ids, round_, output.logprobs[:kept])
         if stop is not None:
             self._finish(FinishReason.STOP, stop_string=stop)
             if output.finish_reason is None:
@@ -191,8 +171,9 @@ class Answer:
             self._abort()
 
     def fail(self, error: Exception) -> None:
-        """End with an error; what is pending is still delivered before it."""
-        if not self.ended:
+        """End with an error; what is undelivered is told before it."""
+        if not self._ended:
+            self._ended = True
             self._error = error
             self._account.close(OUTCOME_ERROR)
             self._changed.set()
@@ -203,18 +184,18 @@ class Answer:
             return
         text, _ = self._flush()
         if text and self._options.show_text:
-            self._pending.append(_Chunk(text, (), None))
+            self._undelivered.add(text)
         self._finish(FinishReason.ABORT)
         self._changed.set()
         self._abort()
 
     def cancel(self) -> None:
         """The client is gone: nothing is delivered any more and the core's work stops."""
-        if self.ended:
+        if self._ended:
             return
-        self._cancelled = True
+        self._ended = True
         self._account.close(FinishReason.ABORT.value)
-        self._pending.clear()
+        self._undelivered.clear()
         self._abort()
 
     async def next_message(self) -> verifier_pb2.GenerateResponse | None:
@@ -226,8 +207,11 @@ class Answer:
             if not self._announced and (self._started or self._finished is not None):
                 self._announced = True
                 return verifier_pb2.GenerateResponse(started=self._started_message())
-            if self._pending and self._is_due:
-                return verifier_pb2.GenerateResponse(delta=self._next_delta())
+            if self._undelivered and self._is_due:
+                self._told = True
+                message = verifier_pb2.GenerateResponse()
+                self._undelivered.take(message.delta)
+                return message
             if self._error is not None:
                 raise self._error
             if self._finished is not None:
@@ -295,6 +279,7 @@ class Answer:
             first_token_ns=self._first_token_ns,
             total_ns=self._now_ns() - self._submitted_ns,
         )
+        self._ended = True
 
     def _started_message(self) -> verifier_pb2.Started:
         started = verifier_pb2.Started(
@@ -306,27 +291,3 @@ class Answer:
         if self._logprobs is not None:
             self._logprobs.begin(started)
         return started
-
-    def _next_delta(self) -> verifier_pb2.Delta:
-        """The oldest pending chunks as one message."""
-        self._told = True
-        texts: list[str] = []
-        token_ids: list[int] = []
-        rounds: list[verifier_pb2.Round] = []
-        logprobs: list[TokenLogprob] = []
-        size = 0.0
-        while self._pending and size < MAX_TOKENS_PER_DELTA:
-            chunk = self._pending.popleft()
-            size += chunk.size
-            self._waiting -= chunk.size
-            logprobs.extend(chunk.logprobs)
-            texts.append(chunk.text)
-            token_ids.extend(chunk.token_ids)
-            if chunk.round is not None and self._options.include_rounds:
-                rounds.append(round_message(chunk.round))
-        return verifier_pb2.Delta(
-            text="".join(texts),
-            token_ids=token_ids,
-            rounds=rounds,
-            logprobs=self._logprobs.messages(logprobs) if self._logprobs is not None else (),
-        )

@@ -73,18 +73,23 @@ def detokenizer_factory(tokenizer: PreTrainedTokenizerBase) -> DetokenizerFactor
 class ByteLevelDetokenizer:
     """For byte-level BPE: ids are bytes, and bytes are decoded as UTF-8 with replacement."""
 
-    __slots__ = ("_bytes", "_decoder")
+    __slots__ = ("_bytes", "_rest")
 
     def __init__(self, token_bytes: TokenTable[bytes]) -> None:
         self._bytes = token_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        # The beginning of a character whose other bytes are still to come.
+        self._rest = b""
 
     def push(self, token_ids: Iterable[int]) -> str:
         table = self._bytes
-        return self._decoder.decode(b"".join([table[i] for i in token_ids]))
+        data = self._rest + b"".join([table[i] for i in token_ids])
+        text, used = codecs.utf_8_decode(data, "replace", False)
+        self._rest = data[used:]
+        return text
 
     def finish(self) -> str:
-        return self._decoder.decode(b"", final=True)
+        rest, self._rest = self._rest, b""
+        return rest.decode("utf-8", "replace")
 
 
 class ByteFallbackDetokenizer:

@@ -13,11 +13,12 @@ from tests.fakes import rounds
 from tests.verifier_service.serving import encode
 from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
 from verifier_service.accounting import Ledger
-from verifier_service.answer import MAX_TOKENS_PER_DELTA, Answer, AnswerOptions
+from verifier_service.answer import Answer, AnswerOptions
 from verifier_service.detokenizer import detokenizer_factory
 from verifier_service.messages import FinishReason, Output
 from verifier_service.request_error import RequestError
 from verifier_service.stops import StopMatcher
+from verifier_service.undelivered import MAX_TOKENS_PER_DELTA
 
 K = 8
 
