@@ -17,7 +17,7 @@ _QUERIES = (1, 2, 3, 5, 9, 17, 33)
 _FEWEST = 2
 # Tokens of a captured prefill. Fewer than the first cost the device what the first does, and more
 # than the last take the device longer than it takes the host to launch them one by one.
-_PROMPT_TOKENS = (64, 128, 192, 256, 384, 512)
+_PROMPT_TOKENS = (64, 128, 192, 256, 384, 512, 768, 1024)
 _PROMPT_SEQUENCES = 8
 
 

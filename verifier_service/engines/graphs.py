@@ -235,6 +235,8 @@ def cuda_capture() -> Capture:
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             function()
         replay: Replay = graph.replay
+        # The first replay takes longer, and what cannot be replayed should fail at the start.
+        replay()
         return replay
 
     return capture

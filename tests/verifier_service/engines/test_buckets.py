@@ -80,7 +80,8 @@ def test_prefill_has_a_bucket_for_every_number_of_tokens_up_to_the_largest() -> 
 
 
 @pytest.mark.parametrize(
-    ("most", "tokens"), [(0, []), (1, []), (40, [40]), (200, [200, 192, 128, 64]), (8192, [512])]
+    ("most", "tokens"),
+    [(0, []), (1, []), (40, [40]), (200, [200, 192, 128, 64]), (8192, [1024, 768])],
 )
 def test_prefill_is_captured_up_to_what_is_asked_for(most: int, tokens: list[int]) -> None:
     assert [b.tokens for b in PromptBuckets(4, most)][: len(tokens) or None] == tokens
