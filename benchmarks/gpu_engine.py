@@ -33,7 +33,7 @@ from outrider.config import cache_directory
 from outrider.model_folders import resolve_model
 
 ROOT = Path(__file__).resolve().parent.parent
-PLACEHOLDERS = {"--model": "MODEL", "--out": "OUT", "--logs": "LOGS"}
+PLACEHOLDERS = {"--model": "MODEL", "--out": "OUT", "--logs": "LOGS", "--code": "CODE"}
 # Name -> the verifier's settings that make it. What a row is compared with comes first.
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "bfloat16": {},
@@ -43,8 +43,8 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "eager": {"enforce_eager": True, "compile": False},
 }
 SHAPES = "1x1,1x2,1x5,1x9,8x1,8x5,32x1,32x5,128x1,128x5"
-# Caches of compiled code; a folder of their own makes a start a cold one.
-CODE_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+# What tells compilers where to keep their code -> the folder's name.
+CODE_CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 
 # Runs one case: its JSON argument, the environment to add, where its log goes, seconds at most.
 RunCase = Callable[[dict[str, Any], Mapping[str, str], Path, float], dict[str, Any]]
@@ -78,6 +78,11 @@ def run_case(
     return report
 
 
+def code_caches(folder: Path) -> dict[str, str]:
+    """The environment in which compiled code is kept in `folder`, which must not move."""
+    return {name: str(folder.absolute() / part) for name, part in CODE_CACHES.items()}
+
+
 def last_error(log: str, code: int) -> str:
     """The line of a traceback that says what happened; else the log's last line."""
     lines = [line for line in log.splitlines() if line.strip()]
@@ -95,7 +100,9 @@ def measure(
     case: RunCase = run_case,
 ) -> EngineReport:
     """All configurations that the report has not; it is written after each."""
+    environment = {} if options.code is None else code_caches(options.code)
     for name in options.configs:
+        log = logs / f"engine-{name}.log"
         if name in report.results and "error" not in report.results[name]:
             console.print(f"{name}: measured already")
             continue
@@ -103,18 +110,11 @@ def measure(
         asked = {**bench, "settings": dict(CONFIGS[name])}
         result: dict[str, Any] = {}
         try:
-            with tempfile.TemporaryDirectory(prefix="outrider-code-") as folder:
-                environment: dict[str, str] = {}
-                if options.cold and name == options.configs[0]:
-                    environment = {each: f"{folder}/{each.lower()}" for each in CODE_CACHES}
-                    cold = case(
-                        {**asked, "start_only": True},
-                        environment,
-                        logs / f"engine-{name}-cold.log",
-                        options.seconds,
-                    )
-                    result["cold_start_seconds"] = cold["start_seconds"]
-                result |= case(asked, environment, logs / f"engine-{name}.log", options.seconds)
+            if options.code is not None and not options.code.exists():
+                # The first start fills the folder, the second one finds it full.
+                cold = case({**asked, "start_only": True}, environment, log, options.seconds)
+                result["cold_start_seconds"] = cold["start_seconds"]
+            result |= case(asked, environment, log, options.seconds)
         except CaseFailed as error:
             result["error"] = str(error)
             console.print(f"{name}: failed: {error}", markup=False, soft_wrap=True)
@@ -195,7 +195,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--calls", type=int, default=15, help="timed, of each shape and choice")
     add("--new-tokens", type=int, default=24, help="of the answers that are checked")
     add("--seconds", type=float, default=240, help="one configuration may take")
-    add("--cold", action="store_true", help="start the first one without compiled code, too")
+    add("--code", type=Path, help="folder of compiled code; missing: a cold start fills it first")
     add("--again", action="store_true", help="measure what the report has, too")
     add("--out", type=Path, default=Path("docs/benchmarks"))
     add("--name", default="gpu_engine", help="of the files, without ending")

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.gpu_engine import CaseFailed, last_error, measure, parse, resumed, shapes
+from benchmarks.gpu_engine import (
+    CaseFailed,
+    code_caches,
+    last_error,
+    measure,
+    parse,
+    resumed,
+    shapes,
+)
 from benchmarks.gpu_engine_page import EngineReport
 
 QUIET = Console(quiet=True)
@@ -126,13 +134,20 @@ def test_another_commits_report_is_not_added_to(tmp_path: Path) -> None:
         resumed(empty("new"), tmp_path / "gpu_engine.json")
 
 
-def test_a_cold_start_is_the_first_ones_and_has_caches_of_its_own(tmp_path: Path) -> None:
-    case = Case({"start_seconds": 80.0}, result(), result())
-    chosen = options(tmp_path, "--configs", "bfloat16,int8", "--cold")
+def test_a_start_is_cold_where_there_is_no_compiled_code_yet(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+
+    class Compiling(Case):
+        def __call__(self, *arguments: Any) -> dict[str, Any]:
+            code.mkdir(exist_ok=True)
+            return super().__call__(*arguments)
+
+    case = Compiling({"start_seconds": 80.0}, result(), result())
+    chosen = options(tmp_path, "--configs", "bfloat16,int8", "--code", str(code))
     measure(chosen, empty(), {}, tmp_path, QUIET, case)
     assert [asked.get("start_only", False) for asked in case.asked] == [True, False, False]
-    assert case.environments[0] == case.environments[1] != {}
-    assert case.environments[2] == {}
+    assert case.environments == [code_caches(code)] * 3
+    assert set(code_caches(code).values()) == {f"{code}/inductor", f"{code}/triton"}
     assert "27 s; 80 s without compiled code" in (tmp_path / "gpu_engine.md").read_text()
 
 
