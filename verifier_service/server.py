@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from outrider import logs
+from outrider import garbage, logs
 from outrider.errors import OperationError
 from verifier_service.backend import Backend, NoProposers, ProposerStates, load_backend
 from verifier_service.core import EngineCore
@@ -90,6 +90,7 @@ async def _serve(settings: VerifierSettings) -> None:
                 return
             backend = loading.result()
             await running.attach(backend)
+            garbage.settle()
             _log_ready(settings, running, backend, time.monotonic() - begun)
             await first_of(signals.first.wait(), running.wait_dead())
             if backend.core.failure:

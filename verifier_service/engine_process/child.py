@@ -33,6 +33,8 @@ def main(descriptor: int) -> None:
         signal.signal(number, _leave_it_to_the_parent)
     from multiprocessing.connection import Connection
 
+    from outrider import garbage
+
     os.set_inheritable(descriptor, False)
     connection = Connection(descriptor)
     # What takes long is imported while the edge reads its tokenizer.
@@ -48,6 +50,7 @@ def main(descriptor: int) -> None:
     if host is None:
         orders.expect_end()
         return
+    garbage.settle()
     orders.serve(host)
     host.ended.wait()
     # A step that never ends must not keep an orphan alive.

@@ -1,0 +1,36 @@
+"""A loaded server's collector."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from outrider import garbage
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+def test_what_is_loaded_is_not_looked_at_again() -> None:
+    loaded: list[object] = []
+    loaded.append(loaded)
+    before = gc.get_freeze_count()
+    garbage.settle()
+    assert gc.get_freeze_count() > before
+    assert not any(kept is loaded for kept in gc.get_objects())
+
+
+def test_a_steps_objects_do_not_start_a_collection() -> None:
+    garbage.settle()
+    collections = gc.get_stats()[0]["collections"]
+    step = [[number] for number in range(5_000)]
+    del step
+    assert gc.get_stats()[0]["collections"] == collections
+    assert gc.isenabled()
