@@ -17,6 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from verifier_service.engines.attention import IMPLEMENTATION
 from verifier_service.engines.quantized import QuantizationError, check_quantization, quantize
+from verifier_service.engines.quantized_check import wrong_product
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +102,10 @@ def load(
             raise ModelLoadError(str(error)) from None
         _log.info("quantised to %s: %s", scheme.name, quantized)
     module = module.to(device)
+    if scheme is not None and device.type == "cuda":
+        wrong = wrong_product(module, compute)
+        if wrong:
+            raise ModelLoadError(f"quantization {scheme.name!r}: {wrong}; 'none' serves this model")
     text = config.get_text_config()
     limit = int(getattr(text, "max_position_embeddings", 0) or 2048)
     if max_model_len is not None:

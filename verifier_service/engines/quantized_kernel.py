@@ -43,7 +43,9 @@ def tile_for(rows: int, outputs: int, fixed: bool) -> Tile:
     if fixed:
         return Tile(64, columns, 128, warps=4, stages=4)
     if rows <= 16:
-        return Tile(16, columns, 128, warps=4, stages=5)
+        # Codes on their way must fill the memory's latency, with one program or two on each
+        # multiprocessor: 24 KiB in flight.
+        return Tile(16, columns, 256, warps=4, stages=4)
     if rows <= 32:
         return Tile(32, columns, 128, warps=4, stages=4)
     if rows <= 64:
@@ -65,7 +67,8 @@ def _on_cpu(x: Tensor, weight: Tensor, scale: Tensor, fixed: bool) -> Tensor:
 
 
 def _on_cuda(x: Tensor, weight: Tensor, scale: Tensor, fixed: bool) -> Tensor:
-    if not fixed and x.shape[0] > _MOST_KERNEL_ROWS:
+    # Half precision could not hold the sums of unscaled codes, up to 448 times too large.
+    if not fixed and x.shape[0] > _MOST_KERNEL_ROWS and x.dtype != torch.float16:
         return (F.linear(x, weight.to(x.dtype)) * scale).to(x.dtype)
     return launch(x, weight, scale, tile_for(x.shape[0], weight.shape[0], fixed))
 

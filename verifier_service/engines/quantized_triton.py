@@ -40,7 +40,8 @@ def product(  # type: ignore[no-untyped-def]
         inside = at < depth - begin
         left = tl.load(x_at, mask=row_in[:, None] & inside[None, :], other=0.0)
         codes = tl.load(weight_at, mask=column_in[None, :] & inside[:, None], other=0.0)
-        sums = tl.dot(left, codes.to(left.dtype), sums)
+        # Codes are exact in every dtype of x; float32 would be rounded to tf32 otherwise.
+        sums = tl.dot(left, codes.to(left.dtype), sums, input_precision="ieee")
         x_at += DEPTH
         weight_at += DEPTH
     factors = tl.load(scale + columns, mask=column_in, other=0.0)

@@ -16,15 +16,18 @@ _PROGRAM = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from verifier_service.engines import paged_triton, quantized_triton
+from verifier_service.engines import batch_invariant_triton, paged_triton, quantized_triton
+from verifier_service.engines.batch_invariant_products import narrow_tile, wide_tile
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
 
-def compile(kernel, kinds, constants):
+def compile(kernel, kinds, constants, **options):
     signature = kinds | dict.fromkeys(constants, "constexpr")
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    assert "cubin" in triton.compile(source, target=HOPPER).asm
+    asm = triton.compile(source, target=HOPPER, options=options).asm
+    assert "cubin" in asm
+    return asm["ptx"]
 
 
 pages = dict.fromkeys(("query", "keys", "values", "out"), "*bf16")
@@ -37,6 +40,24 @@ for codes in ("*i8", "*fp8e4nv"):
     kinds = {"x": "*bf16", "weight": codes, "scale": "*fp32", "y": "*bf16"}
     kinds |= dict.fromkeys(("count", "outputs", "depth"), "i32")
     compile(quantized_triton.product, kinds, {"ROWS": 16, "COLUMNS": 64, "DEPTH": 64})
+shape = {"GROUP": 4, "POSITIONS": 16, "SIZE": 128, "ROWS": 64, "KEYS": 64}
+compile(batch_invariant_triton.attention, pages | bounds | numbers, shape)
+kinds = dict.fromkeys(("x", "weight", "y"), "*bf16") | {"width": "i32", "epsilon": "fp32"}
+compile(batch_invariant_triton.norm, kinds, {"WIDTH": 4096})
+kinds = dict.fromkeys(("x", "weight", "bias", "y"), "*bf16")
+kinds |= dict.fromkeys(("count", "outputs", "depth"), "i32")
+for tile in (narrow_tile(4096, 2), wide_tile(2)):
+    shape = {"ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": tile.depth, "TOGETHER": 8}
+    shape |= {"HAS_BIAS": False, "WHOLE": True}
+    code = compile(
+        batch_invariant_triton.product,
+        kinds,
+        shape,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    # Both tiles go through the depth in the same steps, or rows could differ between them.
+    assert f".m64n{tile.columns}k16.f32.bf16.bf16" in code and "mma.sync" not in code
 print("compiled")
 """
 

@@ -7,8 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from torch import Tensor
 
-from verifier_service.engines.quantized_kernel import tile_for
+from verifier_service.engines import quantized_kernel
+from verifier_service.engines.quantized_kernel import Tile, tile_for
 
 # The interpreter is chosen when the kernel's module is first read, so in a process of its own. It
 # multiplies bfloat16 as the integers that hold it: inputs are half precision here.
@@ -63,3 +66,33 @@ def test_rows_share_a_tile_where_they_fit_one(rows: int) -> None:
 
 def test_small_layers_are_cut_finer() -> None:
     assert tile_for(1, 1024, False).columns < tile_for(1, 4096, False).columns
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "fixed", "through_kernel"),
+    [
+        (torch.bfloat16, 256, False, True),
+        (torch.bfloat16, 257, False, False),
+        (torch.bfloat16, 5000, True, True),
+        # Sums of unscaled codes exceed half precision.
+        (torch.float16, 5000, False, True),
+    ],
+)
+def test_prefill_widens_codes_where_their_sums_fit(
+    dtype: torch.dtype,
+    rows: int,
+    fixed: bool,
+    through_kernel: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launched: list[Tile] = []
+
+    def launch(x: Tensor, weight: Tensor, scale: Tensor, tile: Tile) -> Tensor:
+        launched.append(tile)
+        return x
+
+    monkeypatch.setattr(quantized_kernel, "launch", launch)
+    x = torch.zeros(rows, 8, dtype=dtype)
+    weight = torch.ones(4, 8, dtype=torch.int8)
+    quantized_kernel._on_cuda(x, weight, torch.ones(4), fixed)
+    assert bool(launched) is through_kernel
