@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import shutil
@@ -54,6 +55,16 @@ def quick_ends_of_http_servers() -> Iterator[None]:
     vars(hasty).update(vars(asyncio), sleep=lambda seconds: asyncio.sleep(seconds / 20))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uvicorn.server, "asyncio", hasty)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once() -> Iterator[None]:
+    """typer makes every subcommand anew, 0.1 s of work, whenever the command line is run."""
+    import typer.main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
         yield
 
 
