@@ -73,7 +73,7 @@ def admit(
     ranked = [chances[slot] for slot in order]
     step = costs.curve(sequences + others, len(ranked) + 1, sequences, context)
     alone = costs.curve(sequences, len(ranked) + 1, sequences, context) if others else step
-    scan = _scan_few if len(ranked) < _MANY else _scan_many
+    scan = scan_few if len(ranked) < _MANY else scan_many
     rate, taken, excess = scan(ranked, sequences, step, alone, waited)
     counts = [0] * len(survivals)
     for slot in order[:taken]:
@@ -89,7 +89,7 @@ def admit(
     )
 
 
-def _scan_many(
+def scan_many(
     ranked: list[float], sequences: int, step: Floats, alone: Floats, waited: float
 ) -> tuple[float, int, float]:
     """The best rate, how many drafts are worth their time at it, and tokens won beyond that time.
@@ -107,7 +107,7 @@ def _scan_many(
     return rate, taken, float(worth[taken] - worth[0])
 
 
-def _scan_few(
+def scan_few(
     ranked: list[float], sequences: int, step: Floats, alone: Floats, waited: float
 ) -> tuple[float, int, float]:
     """The same to the last bit, without arrays."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier_service.admission import Admission, admit
+from verifier_service.admission import Admission, admit, scan_few, scan_many
 from verifier_service.costs import CostTable
 
 
@@ -61,6 +61,24 @@ def test_no_other_set_of_prefixes_emits_more_a_second(
     rate = emitted / costs.seconds(len(survivals) + best.drafted)
     assert rate == pytest.approx(best_by_trying(survivals, costs))
     assert rate == pytest.approx(best.rate)
+
+
+@given(
+    st.lists(st.floats(0.0, 1.0), min_size=0, max_size=40),
+    st.floats(0.0, 0.01),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_few_drafts_and_many_are_scanned_to_the_same_bits(
+    chances: list[float], waited: float, sequences: int, shared: bool
+) -> None:
+    """Two ways to one answer: which is taken depends on how many there are."""
+    ranked = sorted(chances, reverse=True)
+    costs = CostTable.from_profile({1: 0.0048, 5: 0.0049, 32: 0.0071})
+    alone = costs.curve(sequences, len(ranked) + 1)
+    step = costs.curve(sequences + 7, len(ranked) + 1) if shared else alone
+    few = scan_few(ranked, sequences, step, alone, waited)
+    assert few == scan_many(ranked, sequences, step, alone, waited)
 
 
 def test_free_rows_take_every_draft_and_dear_rows_none() -> None:
