@@ -7,8 +7,6 @@ nothing is read by the host; the result is one small copy.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,11 +26,10 @@ from verifier_service.engines.captured_choice import (
     verdict_rows,
 )
 from verifier_service.engines.run_ahead import Expected
+from verifier_service.engines.start_progress import captured_one_by_one
 from verifier_service.engines.step_buffers import StepBuffers, StepInputs
 from verifier_service.messages import RejectionRule
 from verifier_service.noise import VocabularyNoise
-
-_log = logging.getLogger(__name__)
 
 # Logits of a bucket's inputs: [T, V], or [B, V] where only each sequence's last token has any.
 BucketForward = Callable[[StepInputs, Bucket], Tensor]
@@ -77,7 +74,7 @@ class GraphRunner:
     """Captured steps of one engine: verifications, or prefill. Not thread-safe.
 
     In prefill sequences have no drafts, and `forward` gives the logits of their last tokens.
-    Construction captures every bucket, which takes a while; it logs how far it is.
+    Construction captures every bucket, which takes a while; it shows how far it is.
     """
 
     def __init__(
@@ -101,21 +98,10 @@ class GraphRunner:
         perturb: Perturb = choose_perturbed
         if compiled:
             perturb = torch.compile(choose_perturbed, dynamic=True)
-        began = time.monotonic()
-        for number, bucket in enumerate(buckets, start=1):
+        for bucket in captured_one_by_one(buckets, "prefill" if prefill else "decoding"):
             self._steps[bucket] = _Captured(
                 bucket, buffers, forward, noise, capture, perturb, prefill
             )
-            if number in (1, len(buckets)) or number % 5 == 0:
-                _log.info(
-                    "captured %d of %d %s steps (%d sequences, %d tokens) seconds=%.1f",
-                    number,
-                    len(buckets),
-                    "prefill" if prefill else "decoding",
-                    bucket.sequences,
-                    bucket.tokens,
-                    time.monotonic() - began,
-                )
 
     def find(self, chunks: Sequence[Chunk]) -> Bucket | None:
         """The bucket that these chunks, all of the runner's kind, fit in."""

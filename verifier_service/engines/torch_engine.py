@@ -34,6 +34,7 @@ from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.engines.logprobs import with_logprobs
 from verifier_service.engines.prefill_graphs import PrefillGraphs
 from verifier_service.engines.run_ahead import expect
+from verifier_service.engines.start_progress import stage
 from verifier_service.engines.step_buffers import StepBuffers
 from verifier_service.messages import ModelInfo, Sampling
 from verifier_service.settings import VerifierSettings
@@ -76,8 +77,12 @@ class TorchEngine:
         self._paged.attach(self._loaded.module)
         self._chooser = Chooser(settings.rejection_rule, self._loaded.vocab_size, self._device)
         compiled = settings.compile and not settings.enforce_eager
-        with torch.inference_mode():
-            choose = choose_invariant if settings.batch_invariant else choose_forward
+        choose = choose_invariant if settings.batch_invariant else choose_forward
+        slow = _replays(self._device) and compiled
+        with (
+            torch.inference_mode(),
+            stage("compiling the forward, or finding it compiled") if slow else nullcontext(),
+        ):
             chosen = choose(self._loaded, self._paged, self._cache_shape, self._device, compiled)
         self._forward = chosen.forward
         self._min_tokens = chosen.min_tokens
