@@ -7,7 +7,6 @@ pieces of a byte-level vocabulary.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -110,12 +109,3 @@ async def _read(answer: Answer) -> int:
 
 def _nothing() -> None:
     return
-
-
-def main() -> None:
-    for drafted in (0, 3):
-        print(read_edge(drafted, time.thread_time_ns, 5))
-
-
-if __name__ == "__main__":
-    main()

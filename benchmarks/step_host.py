@@ -1,6 +1,6 @@
 """Microseconds of a step besides its forward, by part: what the host does between two forwards.
 
-    python -m benchmarks.step_host --out docs/benchmarks/step_host.md
+    python -m benchmarks.step_host --json step_host.json
 
 Knows loads and how to show what was read; the loop that is measured is step_laps.py's, the edge
 step_edge.py's.
@@ -20,9 +20,12 @@ from statistics import median
 from rich.console import Console
 
 from benchmarks.machine import describe_machine
+from benchmarks.step_edge import EdgeReading, read_edge
 from benchmarks.step_laps import SHOWN, Laps, Load, measure
 
 K = 4
+# What of each step is told.
+_TOLD = (*SHOWN, "all", "meanwhile")
 # Steps that are left out at the beginning of a run: the controller learns what asking costs.
 _WARM_UP = 64
 _CLOCKS: dict[str, Callable[[], int]] = {
@@ -33,7 +36,10 @@ _CLOCKS: dict[str, Callable[[], int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Medians of one load's steps in microseconds, by part; `steps` of them were counted."""
+    """Medians of one load's steps in microseconds, by part; `steps` of them were counted.
+
+    `meanwhile` is what the host does while the device works, no part of `total`.
+    """
 
     sequences: int
     drafts: bool
@@ -42,6 +48,7 @@ class Reading:
     steps: int
     parts: dict[str, float]
     total: float
+    meanwhile: float
 
 
 def read(
@@ -53,41 +60,38 @@ def read(
     RuntimeError where no step was of that kind.
     """
     readings = [_run(load, steps, clock, seed, awake) for seed in range(1, runs + 1)]
-    parts = {name: median(run[0][name] for run in readings) for name in SHOWN}
-    total = median(run[1] for run in readings)
-    counted = sum(run[2] for run in readings)
+    medians = {name: round(median(spent[name] for spent, _ in readings), 1) for name in _TOLD}
     return Reading(
         load.sequences,
         load.drafts > 0,
         load.temperature,
         load.context,
-        counted,
-        {name: round(value, 1) for name, value in parts.items()},
-        round(total, 1),
+        sum(counted for _, counted in readings),
+        {name: medians[name] for name in SHOWN},
+        medians["all"],
+        medians["meanwhile"],
     )
 
 
 def _run(
     load: Load, steps: int, clock: Callable[[], int], seed: int, awake: bool
-) -> tuple[dict[str, float], float, int]:
+) -> tuple[dict[str, float], int]:
     laps = Laps(clock, steps + _WARM_UP)
     measure(load, laps, seed=seed, awake=awake)
     wanted = load.drafts > 0
     kept = [
-        spent
+        {**spent, "all": sum(spent.get(name, 0) for name in SHOWN)}
         for before, behind, spent in laps.steps[_WARM_UP:]
         if (before > 0) == wanted and (behind > 0) == wanted
     ]
     if not kept:
         raise RuntimeError(f"{load}: no step {'with' if wanted else 'without'} drafts was seen")
-    parts = {name: median(spent.get(name, 0) for spent in kept) / 1e3 for name in SHOWN}
-    total = median(sum(spent.get(name, 0) for name in SHOWN) for spent in kept) / 1e3
-    return parts, total, len(kept)
+    return {name: median(spent.get(name, 0) for spent in kept) / 1e3 for name in _TOLD}, len(kept)
 
 
 def table(readings: Sequence[Reading]) -> str:
     """The readings as Markdown."""
-    heads = ["sequences", "drafts", "T", "context", *SHOWN, "all"]
+    heads = ["sequences", "drafts", "T", "context", *SHOWN, "all", "meanwhile"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for one in readings:
         cells = [
@@ -97,8 +101,16 @@ def table(readings: Sequence[Reading]) -> str:
             str(one.context),
             *(f"{one.parts[name]:.0f}" for name in SHOWN),
             f"{one.total:.0f}",
+            f"{one.meanwhile:.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def edge_table(readings: Sequence[EdgeReading]) -> str:
+    """The edge's readings as Markdown."""
+    lines = ["| tokens of an output | streamed | told at the end |", "|---|---|---|"]
+    lines += [f"| {one.drafted + 1} | {one.streamed:.1f} | {one.whole:.1f} |" for one in readings]
     return "\n".join(lines)
 
 
@@ -127,12 +139,15 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
                 load = Load(sequences, drafts, temperature, options.context)
                 one = read(load, options.steps, clock, options.runs, awake=options.awake)
                 readings.append(one)
+    edge = [read_edge(drafted, clock, options.runs) for drafted in (0, K - 1)]
     shown.print(table(readings), markup=False, soft_wrap=True)
+    shown.print(f"\n{edge_table(edge)}", markup=False, soft_wrap=True)
     if options.json is not None:
         report = {
             "machine": describe_machine(),
             "clock": options.clock,
             "microseconds": [asdict(one) for one in readings],
+            "edge_microseconds": [asdict(one) for one in edge],
         }
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0

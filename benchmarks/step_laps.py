@@ -43,8 +43,7 @@ PARTS = (
     ("scheduler", "admit", "admit"),
     ("scheduler", "views", "views"),
     ("controller", "begin", "views"),
-    ("source", "send", "source"),
-    ("source", "collect", "source"),
+    ("source", "foreseen", "source"),
     ("scheduler", "plan", "plan"),
     ("controller", "plan", "decide"),
     ("scheduler", "apply", "apply"),
@@ -54,7 +53,7 @@ PARTS = (
     ("controller", "observe_wait", "learn time"),
     ("controller", "observe_speed", "learn time"),
 )
-# The parts of a step as they are shown; what no part counts is the loop's own.
+# The parts between two forwards as they are shown; what no part counts is the loop's own.
 SHOWN = ("admit", "views", "plan", "decide", "apply", "learn rounds", "learn time", "loop")
 
 
@@ -73,7 +72,8 @@ class Laps:
     """Nanoseconds of each part since the last forward, nested parts counted once.
 
     `steps` has one entry for each interval between two forwards, with how many drafts the one
-    before and the one behind it verified; `wanted` entries set `done`.
+    before and the one behind it verified; `wanted` entries set `done`. What the host did while the
+    one before worked is its `meanwhile`.
     """
 
     clock: Callable[[], int]
@@ -83,7 +83,9 @@ class Laps:
     _spent: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     # Nanoseconds of the parts inside each part that is running.
     _inner: list[int] = field(default_factory=list)
+    _began: int = 0
     _ended: int = 0
+    _hidden: int = 0
     _drafted: int = 0
 
     def time(self, owner: object, method: str, part: str) -> None:
@@ -105,14 +107,21 @@ class Laps:
 
     def forward_begins(self, drafted: int, *, counted: bool) -> None:
         """The host has done its part; `counted` unless it prefilled."""
-        between = self.clock() - self._ended
+        self._began = self.clock()
+        between = self._began - self._ended
         spent, self._spent = dict(self._spent), defaultdict(int)
         if self._ended and counted:
             spent["loop"] = between - sum(spent.values())
+            spent["meanwhile"] = self._hidden
             self.steps.append((self._drafted, drafted, spent))
             if len(self.steps) == self.wanted:
                 self.done.set()
         self._drafted = drafted
+
+    def forward_works(self) -> None:
+        """The host has done what it does while the device works: none of it counts elsewhere."""
+        self._hidden = self.clock() - self._began
+        self._spent = defaultdict(int)
 
     def forward_ends(self) -> None:
         self._ended = self.clock()
@@ -153,6 +162,7 @@ class SleepingEngine:
         decoding = all(chunk.samples and len(chunk.ids) == chunk.drafts + 1 for chunk in chunks)
         self._laps.forward_begins(drafted, counted=decoding)
         meanwhile()
+        self._laps.forward_works()
         verdicts = [self._verdict(chunk) for chunk in chunks]
         self.seconds = self._costs.seconds(rows, len(chunks)) * self._rng.lognormvariate(0.0, 0.02)
         if not self._awake:
@@ -210,26 +220,25 @@ class CalmController(Controller):
 
 
 class ReadySource:
-    """A `DraftSource` that has drafts for a third of the sequences at once."""
+    """A `DraftSource` that knows drafts for a third of the sequences before it is asked."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self._blocks: dict[int, list[DraftBlock]] = {}
 
-    def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
         # One sequence is offered drafts always: a third of the steps would tell little of it.
         share = _OFFERED if len(views) > 1 else 1.0
-        self._blocks = {
+        return {
             view.sequence_id: [self._block(view)]
             for view in views
             if view.max_draft_tokens and self._rng.random() < share
         }
 
-    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
-        return self._blocks
+    def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+        return
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
-        return None
+    def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
+        return {}
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         return False
@@ -271,18 +280,18 @@ def measure(
         max_waiting=load.sequences,
         speculative=speculative,
     )
+
+    def sink(output: Output) -> None:
+        if output.error:
+            laps.done.set()
+
     rng = random.Random(seed)
     for number in range(load.sequences):
         prompt = [rng.randrange(_VOCABULARY) for _ in range(load.context)]
         sampling = Sampling(temperature=load.temperature, seed=number, max_tokens=1 << 20)
-        core.submit(Request(f"request-{number}", prompt, sampling), _drop)
+        core.submit(Request(f"request-{number}", prompt, sampling), sink)
     ended = laps.done.wait(timeout_s)
     failure = core.failure
     core.shutdown()
     if failure or not ended:
         raise RuntimeError(failure or f"the loop made no {laps.wanted} steps in {timeout_s:.0f} s")
-
-
-def _drop(output: Output) -> None:
-    if output.error and "shutting down" not in output.error:
-        raise RuntimeError(output.error)

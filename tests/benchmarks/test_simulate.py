@@ -1,4 +1,4 @@
-"""`python -m benchmarks.simulate` and `benchmarks.controller_cost` as commands."""
+"""`python -m benchmarks.simulate` as a command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks import controller_cost, simulate
+from benchmarks import simulate
 from verifier_service.simulation.recording import (
     Header,
     Offer,
@@ -99,10 +99,3 @@ def test_a_bad_schedule_names_its_option(
 ) -> None:
     assert simulate.main([str(recording), "--schedule", "[[2, 3, 1]]"]) == 2
     assert "--schedule: the first range" in capsys.readouterr().err.replace("\n", " ")
-
-
-def test_the_controllers_own_cost_is_told_for_each_number_of_sequences() -> None:
-    stream = io.StringIO()
-    options = ["--sequences", "1", "3", "--steps", "10"]
-    assert controller_cost.main(options, Console(file=stream, width=100)) == 0
-    assert "learn its rounds" in stream.getvalue()
