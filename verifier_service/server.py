@@ -32,14 +32,17 @@ logger = logging.getLogger(__name__)
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(settings: VerifierSettings) -> None:
+def run(settings: VerifierSettings) -> bool:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends the drain.
+
+    True where it was stopped while a model loads: a thread goes on with that until the process
+    ends, which must then be at once (`outrider.parent.end_now`).
 
     Raises InputError where the model or the address cannot be used, OperationError when the
     engine died: a process that cannot serve ends, so that whoever started it can start it again.
     """
     logs.configure(settings.log_level)
-    asyncio.run(_serve(settings))
+    return asyncio.run(_serve(settings))
 
 
 async def start(
@@ -68,7 +71,7 @@ async def start(
     return running
 
 
-async def _serve(settings: VerifierSettings) -> None:
+async def _serve(settings: VerifierSettings) -> bool:
     begun = time.monotonic()
     instance_id = uuid.uuid4().hex
     with _Signals.installed() as signals:
@@ -87,7 +90,7 @@ async def _serve(settings: VerifierSettings) -> None:
                 # Loading cannot be interrupted; its thread ends with the process.
                 logger.info("verifier stopped while loading")
                 loading.cancel()
-                return
+                return True
             backend = loading.result()
             await running.attach(backend)
             garbage.settle()
@@ -106,6 +109,7 @@ async def _serve(settings: VerifierSettings) -> None:
                 # Loading cannot be interrupted otherwise; what served has ended already.
                 process.kill()
     logger.info("verifier stopped")
+    return False
 
 
 class _Signals:

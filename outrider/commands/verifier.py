@@ -29,6 +29,7 @@ from outrider.commands.trace_options import (
 )
 from outrider.draft_schedule import parse_draft_schedule
 from outrider.errors import InputError
+from outrider.parent import end_now
 
 _log = logging.getLogger(__name__)
 
@@ -239,7 +240,7 @@ def verifier(
         from verifier_service.server import run
         from verifier_service.settings import VerifierSettings
 
-        run(
+        loading = run(
             VerifierSettings(
                 model=str(target.folder),
                 listen=address,
@@ -284,6 +285,8 @@ def verifier(
                 trace=trace,
             )
         )
+    if loading:
+        end_now()
 
 
 def _require(option: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -96,3 +96,19 @@ def test_sigterm_unwinds_and_the_old_handler_comes_back() -> None:
         signal.pause()
     assert caught.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+NATIVE = """
+import logging, sys, threading
+from outrider.parent import end_now
+logging.basicConfig(stream=sys.stderr, format="%(message)s")
+threading.Thread(target=threading.Event().wait).start()
+logging.warning("last words")
+sys.stdout.write("said")
+end_now()
+"""
+
+
+def test_a_process_may_end_at_once_whatever_runs_and_loses_no_words() -> None:
+    ended = subprocess.run([sys.executable, "-c", NATIVE], capture_output=True, timeout=WAIT_S)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"said", b"last words\n")

@@ -148,7 +148,7 @@ class Process:
         thread = threading.Thread(target=body)
         thread.start()
         try:
-            server.run(settings_for(self._address, drain_seconds=WAIT_S))
+            assert not server.run(settings_for(self._address, drain_seconds=WAIT_S))
         finally:
             thread.join(WAIT_S)
             assert problems == []
@@ -255,7 +255,7 @@ def test_a_signal_while_loading_ends_the_process_at_once(
         return backend_of(core)
 
     monkeypatch.setattr(server, "load_backend", load)
-    server.run(settings_for(socket_address))
+    assert server.run(settings_for(socket_address))
     assert not core.stopped.is_set()
     go_on.set()
     # Nobody waits for the backend any more: it is closed, not leaked.

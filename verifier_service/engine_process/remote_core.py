@@ -204,16 +204,17 @@ class RemoteCore:
 
 
 def start_core(
-    process: EngineProcess, settings: VerifierSettings, target: Target, build: str = BUILD_CORE
+    process: EngineProcess, settings: VerifierSettings, target: Target, build: str = ""
 ) -> RemoteCore:
     """Have the process load the model, and wait for it: seconds to minutes.
 
+    `build` names what it calls, MODULE:FUNCTION; empty: `BUILD_CORE`.
     Raises InputError where it cannot be loaded as asked, OperationError where that fails or the
     process ends. The process has ended then.
     """
     connection = process.connection
     try:
-        connection.send_bytes(wire.encode(wire.Start(settings, target, build)))
+        connection.send_bytes(wire.encode(wire.Start(settings, target, build or BUILD_CORE)))
         answer = wire.decode(connection.recv_bytes())
     except (EOFError, OSError):
         raise OperationError(f"the engine's process {process.ended()} while it loaded") from None

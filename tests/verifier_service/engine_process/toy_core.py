@@ -1,12 +1,14 @@
 """Cores over the toy target, as `build_core` makes them: for a child process and for this one.
 
 A child is told to build one by this module's name, so that what it runs is a real core over a model
-of milliseconds. A prompt may ask for what tests need: see the tokens below.
+of milliseconds.
 """
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Any
 
 from tests.interfaces.stack import KNOWN, Writer, WriterEngine
 from tests.toy_engine import ToySource, random_guess
@@ -22,29 +24,31 @@ from verifier_service.scheduler import Scheduler
 from verifier_service.settings import VerifierSettings
 
 BUILD = f"{__name__}:build"
-# A model of this name is slow: about a millisecond a step, so that answers take seconds.
+# Served under this name a model takes some milliseconds a step, so that answers take seconds.
 SLOW = "slow"
-# Those of these names do not load.
+# Under these it does not load; the last one says in its folder that it tries.
 REFUSED, BROKEN, ENDLESS = "refused", "broken", "endless"
+LOADING = "loading"
 
 
 class PacedEngine(WriterEngine):
-    """Takes `seconds` for each step, and fails in step `fail_at` where that is not None."""
+    """Takes `seconds` for each step, besides what the toy target takes."""
 
     seconds = 0.0
 
-    def run(self, chunks: list[Chunk], **options: object) -> list[Verdict | None]:
+    def run(self, chunks: list[Chunk], **options: Any) -> list[Verdict | None]:
         time.sleep(self.seconds)
-        return super().run(chunks)
+        return super().run(chunks, **options)
 
 
 def build(settings: VerifierSettings, source: DraftSource) -> CountingCore:
     """A core that drafts at random where K is above 0 and no proposer is attached."""
-    if settings.model == REFUSED:
+    if settings.served_model_name == REFUSED:
         raise ModelLoadError("the weights are missing")
-    if settings.model == BROKEN:
+    if settings.served_model_name == BROKEN:
         raise MemoryError("no room")
-    if settings.model == ENDLESS:
+    if settings.served_model_name == ENDLESS:
+        (Path(settings.model) / LOADING).touch()
         time.sleep(3600)
     engine = PacedEngine(
         Writer.of(KNOWN, len(byte_level_tokenizer())),
@@ -52,7 +56,7 @@ def build(settings: VerifierSettings, source: DraftSource) -> CountingCore:
         block_size=8,
         rule=settings.rejection_rule,
     )
-    engine.seconds = 0.002 if settings.model == SLOW else 0.0
+    engine.seconds = 0.005 if settings.served_model_name == SLOW else 0.0
     controller = Controller(
         settings.draft_ceiling,
         CostTable.from_profile({1: 1e-3, 2: 1.1e-3, 5: 1.2e-3}, 64),
