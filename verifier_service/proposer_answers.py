@@ -239,8 +239,8 @@ class ProposerAnswers:
             self._remember(sequence_id, ask, checked)
             if not checked.token_ids or sequence_id in step.hits:
                 return
-            if late and sequence_id in step.covered:
-                return
+            if late and (sequence_id in step.covered or not step.awaited):
+                return  # It was not waited for.
             if late:
                 self._record.drop("late", "the step went on without it")
                 return

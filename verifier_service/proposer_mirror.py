@@ -22,6 +22,8 @@ OPEN_CHUNK_IDS = 16_384
 # Bounds one step's size and the time to build it; longer opens go on in the next steps.
 OPEN_IDS_PER_STEP = 65_536
 MAX_FAULTS = 3
+# The share of a step's asks that is let go where look-ahead has answered all others.
+_FEW = 0.1
 _SEED_MASK = (1 << 64) - 1
 
 
@@ -52,8 +54,11 @@ class SentStep:
 
     @property
     def awaited(self) -> bool:
-        """Whether an answer could bring something that look-ahead did not."""
-        return len(self.asks) > len(self.hits) + len(self.covered)
+        """Whether the answer could bring enough that look-ahead did not.
+
+        A few sequences' drafts are not worth what all others' time costs.
+        """
+        return len(self.asks) - len(self.hits) - len(self.covered) > _FEW * len(self.asks)
 
 
 class Told(NamedTuple):

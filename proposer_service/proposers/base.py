@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 # Outcomes of one round, for one sequence, that look-ahead prepares at most, and that it may name.
-MAX_OUTCOMES = 32
+MAX_OUTCOMES = 64
 MAX_NAMED = 512
 
 

@@ -9,10 +9,13 @@ is one walk down; strings that begin in the last `max_depth` - 1 ids of a growin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 _ROOT = 0
 _UNKNOWN = -1
 _START_BITS = 32
+# How many followers are ranked for each that is wanted.
+_RANKED_FOLLOWERS = 4
 _START_MASK = (1 << _START_BITS) - 1
 
 
@@ -112,6 +115,37 @@ class OutputTrie:
                 return None
             node = child
             position = below
+
+    def follow(self, place: Place, depth: int, token: int) -> Place | None:
+        """Where the string of `depth` ids at `place` and `token` end; `depth` < `max_depth`."""
+        child, held = place
+        if child < 0:
+            return (
+                (child, depth + 1) if self._window_ids(child, depth, depth + 1) == [token] else None
+            )
+        label = self._label[child]
+        if held < len(label):
+            return (child, held + 1) if label[held] == token else None
+        below = self._children[child].get(token)
+        if below is None:
+            return None
+        return (below, depth + 1 if below < 0 else 1)
+
+    def likeliest_followers(self, place: Place, depth: int, most: int) -> list[int]:
+        """Ids behind the string of `depth` ids that ends at `place`, the most frequent first.
+
+        Of very many only those that were seen first are ranked: frequent ones are among them.
+        """
+        child, held = place
+        if child < 0:
+            return self._window_ids(child, depth, depth + 1)
+        label = self._label[child]
+        if held < len(label):
+            return [label[held]]
+        children = self._children[child]
+        ranked = list(islice(children, _RANKED_FOLLOWERS * most))
+        ranked.sort(key=lambda token: -self._occurrences(children[token]))
+        return ranked[:most]
 
     def occurrences(self, place: Place) -> int:
         """How often the string that ends at `place` occurs."""

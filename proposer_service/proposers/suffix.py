@@ -9,19 +9,26 @@ global one. docs/proposers.md lists where this differs from arctic-inference, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from proposer_service.proposers.base import NO_DRAFT, Draft, Outcome, Proposer
+from proposer_service.proposers.base import (
+    MAX_OUTCOMES,
+    NO_DRAFT,
+    Complete,
+    Draft,
+    Outcome,
+    Proposer,
+)
 from proposer_service.proposers.output_trie import OutputTrie, Place
+from proposer_service.proposers.suffix_ends import End, Ends, Standpoint, likeliest_ends
 from proposer_service.proposers.suffix_options import DraftLimits, SuffixOptions
 from proposer_service.proposers.text_automaton import ROOT, TextAutomaton
 
-# Look-ahead takes the likeliest ends of a round, each at least so likely; a rejection only at the
-# first positions. On recorded texts further ones hit too rarely to be worth their time.
-_LOOKAHEAD_OUTCOMES = 2
-_LOOKAHEAD_POSITIONS = 2
-_LOOKAHEAD_MIN_PROBABILITY = 0.12
+# What rests on a single token is a guess at every token of the text: look-ahead leaves it out.
+_LEAST_MATCH_AHEAD = 2
+# Ends of one round that look-ahead names; rarer ones are left out, too.
+_MOST_ENDS = 128
 
 
 @dataclass(slots=True)
@@ -83,25 +90,29 @@ class SuffixProposer(Proposer):
                 self._waiting[cached.key] = cached
 
     def propose(self, sequence_id: int, max_draft_tokens: int) -> Draft:
-        text = self._texts[sequence_id]
-        automaton = text.automaton
-        return self._best(text, (), automaton.tail, automaton.tail_length, max_draft_tokens)
+        return self._best(self._texts[sequence_id], (), None, max_draft_tokens)
 
-    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Sequence[Outcome]:
-        """All accepted and the likeliest next token; rejections in favour of a runner-up.
+    def lookahead(
+        self, sequence_id: int, draft: Draft, max_draft_tokens: int
+    ) -> Iterator[Outcome | Complete]:
+        """The likeliest ends behind which a draft would rest on two tokens or more.
 
-        Runners-up come from the request's own text. Counts are those of now, so a draft may
+        All other ends are left out as not worth a wait. Counts are those of now, so a draft may
         differ a little from what `propose` says once the outcome is committed.
         """
         text = self._texts[sequence_id]
-        ends = self._likely_ends(text, draft)
-        ends.sort(key=lambda end: -end[0])
-        outcomes = []
-        for _, ids in ends[:_LOOKAHEAD_OUTCOMES]:
-            next_draft = self._draft_after(text, ids, max_draft_tokens)
-            if next_draft.ids:
-                outcomes.append(Outcome(ids, next_draft))
-        return outcomes
+        least = self._limits_of(max_draft_tokens).least_match
+        ends = Ends(text.automaton, self._tries.get(text.salt), text.recent)
+        likeliest: list[End] = []
+        if least is not None:
+            tail = max(_LEAST_MATCH_AHEAD, least) - 1
+            likeliest = likeliest_ends(ends, draft.ids, draft.confidences, tail, _MOST_ENDS)
+        yield Complete([(end.kept, end.token) for end in likeliest])
+        for kept, token, before in likeliest[:MAX_OUTCOMES]:
+            outcome = (*draft.ids[:kept], token)
+            guess = self._best(text, outcome, ends.after(before, token), max_draft_tokens)
+            if guess.ids:
+                yield Outcome(outcome, guess)
 
     def close(self, sequence_id: int, finished: bool) -> None:
         cached = self._texts.pop(sequence_id).cached
@@ -139,26 +150,43 @@ class SuffixProposer(Proposer):
         if not len(cached.trie):
             del self._tries[cached.salt]
 
-    def _best(
-        self, text: _Text, extra: tuple[int, ...], state: int, length: int, max_draft_tokens: int
-    ) -> Draft:
-        """The draft behind text + `extra`, whose tail of `length` ids is at `state`."""
-        depth = self._options.max_tree_depth
+    def _limits_of(self, max_draft_tokens: int) -> DraftLimits:
         limits = self._limits.get(max_draft_tokens)
         if limits is None:
             limits = self._limits[max_draft_tokens] = DraftLimits(self._options, max_draft_tokens)
-        recent = (*text.recent, *extra)[-depth:] if extra else text.recent
+        return limits
+
+    def _best(
+        self,
+        text: _Text,
+        extra: tuple[int, ...],
+        standpoint: Standpoint | None,
+        max_draft_tokens: int,
+    ) -> Draft:
+        """The draft behind text + `extra`, which stands at `standpoint`; None: `extra` is empty."""
+        automaton = text.automaton
+        state, length, places = automaton.tail, automaton.tail_length, None
+        if standpoint is not None:
+            state, length, places = standpoint.state, standpoint.length, standpoint.places
+        limits = self._limits_of(max_draft_tokens)
+        recent = text.recent
+        if extra:
+            recent = (*recent, *extra)[-self._options.max_tree_depth :]
         # `extra` did not happen yet, so the automaton has not counted this tail itself.
         draft, score = self._best_local(
-            text.automaton, state, min(length, len(recent) - 1), limits, 1 if extra else 0
+            automaton, state, min(length, len(recent) - 1), limits, 1 if extra else 0
         )
         trie = self._tries.get(text.salt)
         if trie is None:
             return draft
+        if places is None:
+            places = _known_tails(trie, recent, *limits.lengths_above(score, len(recent) - 1))
+        if not places:
+            return draft
         output_length = text.length + len(extra) - text.prompt_length
         if text.cached is None or not text.cached.held:
             output_length = 0
-        other = self._best_global(trie, recent, output_length, limits, score)
+        other = self._best_global(trie, recent, places, output_length, limits, score)
         return draft if other is None else other
 
     def _best_local(
@@ -192,14 +220,13 @@ class SuffixProposer(Proposer):
         self,
         trie: OutputTrie,
         recent: tuple[int, ...],
+        places: dict[int, Place],
         output_length: int,
         limits: DraftLimits,
         score_to_beat: float,
     ) -> Draft | None:
+        """`places` are some of the tails of `recent`, the longest one that may draft among them."""
         size = len(recent)
-        places = _known_tails(trie, recent, *limits.lengths_above(score_to_beat, size - 1))
-        if not places:
-            return None
         by_length = limits.by_length
         min_probability = self._options.min_token_prob
         best: tuple[list[int], list[float]] | None = None
@@ -223,36 +250,6 @@ class SuffixProposer(Proposer):
         if best is None:
             return None
         return Draft(tuple(best[0]), match_length, tuple(best[1]))
-
-    def _draft_after(self, text: _Text, extra: tuple[int, ...], max_draft_tokens: int) -> Draft:
-        automaton = text.automaton
-        state, length = automaton.follow(automaton.tail, automaton.tail_length, extra)
-        return self._best(text, extra, state, length, max_draft_tokens)
-
-    def _likely_ends(self, text: _Text, draft: Draft) -> list[tuple[float, tuple[int, ...]]]:
-        """(probability, ids) of ends of a round that verifies `draft`."""
-        if not draft.ids:
-            return []
-        ends = []
-        if draft.confidences[-1] >= _LOOKAHEAD_MIN_PROBABILITY:
-            guess = self._draft_after(text, draft.ids, 1)
-            if guess.ids:
-                probability = draft.confidences[-1] * guess.confidences[0]
-                if probability >= _LOOKAHEAD_MIN_PROBABILITY:
-                    ends.append((probability, draft.ids + guess.ids))
-        automaton = text.automaton
-        state, length = automaton.tail, automaton.tail_length
-        reached = 1.0
-        for kept in range(min(len(draft.ids), _LOOKAHEAD_POSITIONS)):
-            refused = draft.ids[kept]
-            runner_up = automaton.runner_up(state, refused)
-            if runner_up is not None:
-                token, share = runner_up
-                if reached * share >= _LOOKAHEAD_MIN_PROBABILITY:
-                    ends.append((reached * share, (*draft.ids[:kept], token)))
-            state, length = automaton.follow(state, length, (refused,))
-            reached = draft.confidences[kept]
-        return ends
 
 
 def _known_tails(

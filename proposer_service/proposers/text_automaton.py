@@ -147,24 +147,13 @@ class TextAutomaton:
             occurrences = self.count[state]
         return ids, probabilities
 
-    def runner_up(self, state: int, refused: int) -> tuple[int, float] | None:
-        """What else may follow the tail at `state`, and its share of the occurrences.
-
-        The most frequent successor other than `refused` of the longest tail that has one.
-        """
-        while state != ROOT:
-            shorter = self.longest[self.link[state]]
-            if shorter + 1 < self.max_length:
-                others = [
-                    (self.count[target], token)
-                    for token, target in self.successors[state].items()
-                    if token != refused
-                ]
-                if others:
-                    occurrences, token = max(others)
-                    return token, occurrences / self.count[state]
-            state = self.link[state]
-        return None
+    def likeliest_followers(self, state: int) -> list[int]:
+        """The ids behind the members of `state`, the most frequent first."""
+        behind = self.successors[state]
+        if len(behind) == 1:
+            return list(behind)
+        count = self.count
+        return sorted(behind, key=lambda token: -count[behind[token]])
 
     def _split(self, target: int, state: int, token: int) -> int:
         """Give the members of `target` that end more often than its longest a state of theirs."""

@@ -121,7 +121,7 @@ def test_a_round_that_verifies_the_beginning_of_a_draft_is_foreseen() -> None:
 
 
 def test_what_a_common_token_leaves_no_room_for_is_still_named() -> None:
-    ids = [token for n in range(100, 140) for token in (n, 7)] + [100, 7]
+    ids = [token for n in range(100, 180) for token in (n, 7)] + [100, 7]
     proposer = opened(ids, 2, 2)
     draft = proposer.propose(7, 1)
     assert draft.ids == (101,)
@@ -129,7 +129,7 @@ def test_what_a_common_token_leaves_no_room_for_is_still_named() -> None:
     assert complete is not None
     assert len(outcomes) == MAX_OUTCOMES
     assert (101, 7) in outcomes and (101,) in outcomes
-    assert len(complete.ends) == 41
+    assert len(complete.ends) == 81
 
 
 def test_a_draft_longer_than_the_room_is_still_complete() -> None:

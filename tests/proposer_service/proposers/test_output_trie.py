@@ -45,6 +45,27 @@ def filled(
     return trie, expected
 
 
+@given(OUTPUTS, st.integers(2, 6))
+@PROPERTY
+def test_a_string_is_followed_token_by_token(
+    outputs: list[tuple[list[list[int]], bool, bool]], depth: int
+) -> None:
+    trie, expected = filled(outputs, depth)
+    for ids in expected:
+        if len(ids) == depth:
+            continue
+        place = trie.find(ids, 0)
+        assert place is not None
+        behind = {token: expected[*ids, token] for token in range(4) if (*ids, token) in expected}
+        for token in range(4):
+            assert trie.follow(place, len(ids), token) == trie.find((*ids, token), 0)
+        followers = trie.likeliest_followers(place, len(ids), 4)
+        assert sorted(followers) == sorted(behind)
+        counts = [behind[token] for token in followers]
+        assert counts == sorted(counts, reverse=True)
+        assert trie.likeliest_followers(place, len(ids), 1) == followers[:1]
+
+
 @given(OUTPUTS, st.integers(1, 6))
 @PROPERTY
 def test_counts_are_those_of_the_outputs_that_are_left(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Draft
+from proposer_service.proposers.base import NO_DRAFT, Draft
 from proposer_service.proposers.suffix import SuffixProposer
 from proposer_service.proposers.suffix_options import SuffixOptions
 from tests.proposer_service.properties import PROPERTY
@@ -132,29 +132,6 @@ def test_the_best_tail_of_both_trees_wins_and_the_local_tree_first(
         assert draft == local
 
 
-@given(st.lists(TEXT, max_size=3), TEXT, st.integers(2, 9), st.integers(1, 6))
-@PROPERTY
-def test_lookahead_offers_distinct_ends_with_drafts_and_changes_nothing(
-    outputs: list[list[int]], text: list[int], depth: int, k: int
-) -> None:
-    proposer = SuffixProposer(SuffixOptions(max_tree_depth=depth))
-    for number, output in enumerate(outputs, start=1000):
-        proposer.open(number, output, 0, "")
-        proposer.close(number, True)
-    proposer.open(1, text, len(text), "")
-    draft = proposer.propose(1, k)
-    outcomes = proposer.lookahead(1, draft, k)
-    assert proposer.propose(1, k) == draft
-    assert len(outcomes) <= MAX_OUTCOMES
-    assert len({outcome.ids for outcome in outcomes}) == len(outcomes)
-    for outcome in outcomes:
-        kept = len(outcome.ids) - 1
-        assert outcome.ids[:kept] == draft.ids[:kept]
-        assert kept == len(draft.ids) or outcome.ids[kept] != draft.ids[kept]
-        assert 1 <= len(outcome.draft.ids) <= k
-        assert len(outcome.draft.confidences) == len(outcome.draft.ids)
-
-
 def test_an_output_drafts_for_later_requests_and_a_prompt_does_not() -> None:
     proposer = proposer_with(([50, 51, 52, 53], [60, 61, 62, 63]))
     assert draft_for(proposer, [9, 60, 61]).ids == (62, 63)
@@ -245,17 +222,6 @@ def test_confidences_are_count_ratios_of_the_path() -> None:
     proposer = proposer_with(([1], [70, 71, 72, 73]), twice, twice, max_spec_factor=2.0)
     draft = draft_for(proposer, [9, 70, 71])
     assert draft == Draft((72, 74), 2, (1.0, 2 / 3))
-
-
-def test_lookahead_prepares_the_continued_path_and_the_runner_up() -> None:
-    prompt = [5, 6, 10, 11, 12, 13, 14, 9, 5, 6, 10, 11, 12, 13, 15, 9, 5, 6, 20, 21, 22, 9, 5, 6]
-    proposer = SuffixProposer(SuffixOptions(max_cached_requests=0))
-    proposer.open(1, prompt, len(prompt), "")
-    draft = proposer.propose(1, 2)
-    assert draft.ids == (10, 11)
-    outcomes = {outcome.ids: outcome.draft.ids for outcome in proposer.lookahead(1, draft, 2)}
-    assert outcomes[(10, 11, 12)][0] == 13
-    assert outcomes[(20,)] == (21, 22)
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,11 @@ def test_a_path_multiplies_count_ratios_and_ends_under_the_least_probability() -
     assert automaton.likeliest_path(state, 1, 0.1, unseen=1) == ([2], [3 / 5])
 
 
-def test_the_runner_up_is_what_else_followed_the_tail() -> None:
+def test_the_followers_of_a_tail_come_by_how_often_they_followed() -> None:
     automaton = TextAutomaton(8)
-    automaton.extend([1, 2, 9, 1, 2, 9, 1, 3, 9, 1])
-    assert automaton.runner_up(automaton.tail, 2) == (3, 1 / 3)
-    assert automaton.runner_up(automaton.tail, 3) == (2, 1 / 3)
+    automaton.extend([1, 3, 9, 1, 2, 9, 1, 2, 9, 1])
+    assert automaton.likeliest_followers(state_of(automaton, [1])) == [2, 3]
+    assert automaton.likeliest_followers(state_of(automaton, [2])) == [9]
 
 
 def test_a_text_that_repeats_one_token_costs_no_more_states_than_tokens() -> None:
