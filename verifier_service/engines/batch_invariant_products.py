@@ -81,19 +81,14 @@ class LinearFixer:
     def __init__(self) -> None:
         self._wide: dict[tuple[int, int, torch.dtype], bool] = {}
 
-    def below(self, module: nn.Module) -> None:
-        """Replace every linear layer below `module`, quantised ones too."""
-        for name, child in module.named_children():
-            setattr(module, name, self.fixed(child))
-            if getattr(module, name) is child:
-                self.below(child)
-
     def fixed(self, layer: nn.Module) -> nn.Module:
-        """The fixed layer; a module that is no linear layer is given back as it is."""
+        """The fixed layer; in a module that is none, the layers below it are replaced."""
         if isinstance(layer, QuantizedLinear):
             layer.fixed_shapes = True
             return layer
         if type(layer) is not nn.Linear:
+            for name, child in layer.named_children():
+                setattr(layer, name, self.fixed(child))
             return layer
         key = (layer.in_features, layer.out_features, layer.weight.dtype)
         if key not in self._wide:

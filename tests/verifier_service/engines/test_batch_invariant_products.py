@@ -56,7 +56,7 @@ def test_the_fixer_reaches_every_layer_below_a_module() -> None:
     module = nn.Sequential(layer(64, 64), nn.Sequential(nn.ReLU(), quantized))
     x = torch.randn(5, 64)
     wanted = module(x)
-    LinearFixer().below(module)
+    assert LinearFixer().fixed(module) is module
     assert isinstance(module[0], FixedLinear)
     assert quantized.fixed_shapes
     assert torch.allclose(module(x), wanted, atol=1e-5)
