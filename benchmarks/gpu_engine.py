@@ -101,6 +101,7 @@ def measure(
 ) -> EngineReport:
     """All configurations that the report has not; it is written after each."""
     environment = {} if options.code is None else code_caches(options.code)
+    commit = report.machine.get("commit", "").rpartition(", ")[2]
     for name in options.configs:
         log = logs / f"engine-{name}.log"
         if name in report.results and "error" not in report.results[name]:
@@ -108,7 +109,7 @@ def measure(
             continue
         console.print(f"{name}: starting")
         asked = {**bench, "settings": dict(CONFIGS[name])}
-        result: dict[str, Any] = {}
+        result: dict[str, Any] = {"commit": commit}
         try:
             if options.code is not None and not options.code.exists():
                 # The first start fills the folder, the second one finds it full.
@@ -126,20 +127,34 @@ def measure(
 
 
 def resumed(report: EngineReport, path: Path) -> EngineReport:
-    """The report with what an earlier one of the same machine, commit and settings has measured."""
+    """The report with what an earlier one of the same machine and settings has measured.
+
+    Commits may differ, as a run may go on after a correction: each result tells its own. Raises
+    ValueError where machine or settings do.
+    """
     if not path.exists():
         return report
     earlier = EngineReport.from_json(json.loads(path.read_text()))
-    alike = all(
-        earlier.machine.get(name) == report.machine.get(name) for name in ("gpu", "cpu", "commit")
-    )
+    alike = all(earlier.machine.get(name) == report.machine.get(name) for name in ("gpu", "cpu"))
     if not alike or earlier.settings != report.settings:
         raise ValueError(
-            f"--out: {path.name} there is of another machine, commit or setting; "
-            "--again replaces it"
+            f"--out: {path.name} there is of another machine or setting; --again replaces it"
         )
-    command = " ; ".join(dict.fromkeys([earlier.command, report.command]))
-    return replace(report, command=command, results=earlier.results)
+    return replace(
+        report,
+        command=_each_once(earlier.command, report.command, " ; "),
+        machine={
+            **report.machine,
+            "commit": _each_once(
+                earlier.machine.get("commit", ""), report.machine.get("commit", ""), ", "
+            ),
+        },
+        results=earlier.results,
+    )
+
+
+def _each_once(earlier: str, now: str, between: str) -> str:
+    return between.join(dict.fromkeys(one for one in [*earlier.split(between), now] if one))
 
 
 def run(options: argparse.Namespace, arguments: Sequence[str], console: Console) -> None:

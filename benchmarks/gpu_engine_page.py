@@ -135,6 +135,8 @@ def _start(result: dict[str, Any]) -> str:
     if "memory_gib" in result:
         said.append(f"{result['memory_gib']:.1f} GiB allocated")
     said += [str(result[name]) for name in ("forward", "device_name") if result.get(name)]
+    if result.get("commit"):
+        said.append(f"commit {result['commit']}")
     return "; ".join([*said, f"torch {result['torch']}"]) + "."
 
 

@@ -92,12 +92,13 @@ def run(
     """All parts that are wanted and not done; whether each of them is done now."""
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
-    state = {} if options.again else read_state(out / STATE)
+    state = read_state(out / STATE)
+    done = {name for name, ended in state.items() if ended.code == 0 and not options.again}
     deadline = clock() + 60 * options.minutes
     wanted = [part for part in parts(options) if not options.parts or part.name in options.parts]
     for part in wanted:
         before = state.get(part.name)
-        if before is not None and before.code == 0:
+        if part.name in done:
             console.print(f"== {part.name}: done already")
             continue
         left = deadline - clock()

@@ -26,7 +26,7 @@ from benchmarks.gpu_card import describe_card
 from benchmarks.gpu_idle import RUN, idle
 from benchmarks.gpu_options import describe_model, names, numbers
 from benchmarks.gpu_prompts import load_first_turns
-from benchmarks.gpu_trace_load import Load, proposers
+from benchmarks.gpu_trace_load import Load, proposers, wait_connected
 from benchmarks.gpu_trace_page import Traced, TraceReport
 from benchmarks.host_marks import Watched, marking
 from benchmarks.machine import describe_machine, public_command
@@ -186,6 +186,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
         report = replace(report, start_seconds=round(time.monotonic() - began, 1))
         warm_profiler(options.device)
         kinds = watched(TorchEngine, type(backend.source))
+        wait_connected(backend.proposers, len(addresses))
         for mode in options.modes:
             for count in options.clients:
                 load = Load(

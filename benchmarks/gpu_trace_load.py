@@ -25,6 +25,7 @@ from benchmarks.outrider_system import ServerFailed
 from outrider.probes import grpc_is_serving
 
 if TYPE_CHECKING:
+    from verifier_service.backend import ProposerStates
     from verifier_service.core import EngineCore
     from verifier_service.messages import Output
 
@@ -59,6 +60,15 @@ def proposers(methods: Sequence[str], drafts: int, logs: Path) -> Iterator[list[
                     raise ServerFailed(f"the {method} proposer did not start")
                 time.sleep(POLL_SECONDS)
         yield addresses
+
+
+def wait_connected(attached: ProposerStates, count: int) -> None:
+    """Until so many proposers have answered the verifier's greeting. Raises ServerFailed."""
+    deadline = time.monotonic() + START_SECONDS
+    while sum(bool(state.name) for state in attached.states()) < count:
+        if time.monotonic() > deadline:
+            raise ServerFailed(f"{count} proposers did not connect in time")
+        time.sleep(POLL_SECONDS)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

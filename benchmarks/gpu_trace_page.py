@@ -122,7 +122,8 @@ class TraceReport:
         if self.traces:
             sections += ["## Idle share", self._summary()]
         for trace in self.traces:
-            sections += [f"## {_name(trace)}", _by_host(trace.idle), _largest(trace.idle)]
+            state = f"Speculation: {trace.speculation}."
+            sections += [f"## {_name(trace)}", state, _by_host(trace.idle), _largest(trace.idle)]
         sections += ["## How to read this", "\n".join(f"- {note}" for note in NOTES)]
         return "\n\n".join(sections) + "\n"
 

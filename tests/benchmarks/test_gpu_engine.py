@@ -128,10 +128,26 @@ def test_a_configuration_that_failed_is_tried_again(tmp_path: Path) -> None:
     assert "error" not in done.results["int8"]
 
 
-def test_another_commits_report_is_not_added_to(tmp_path: Path) -> None:
+def test_a_run_may_go_on_after_a_correction_and_each_result_tells_its_commit(
+    tmp_path: Path,
+) -> None:
     measure(options(tmp_path), empty("old"), {}, tmp_path, QUIET, Case(result()))
+    report = resumed(empty("new"), tmp_path / "gpu_engine.json")
+    assert report.machine["commit"] == "old, new"
+    chosen = options(tmp_path, "--configs", "bfloat16,int8")
+    done = measure(chosen, report, {}, tmp_path, QUIET, Case(result()))
+    assert {name: one["commit"] for name, one in done.results.items()} == {
+        "bfloat16": "old",
+        "int8": "new",
+    }
+    assert "commit old; torch" in done.to_markdown()
+
+
+def test_another_machines_report_is_not_added_to(tmp_path: Path) -> None:
+    measure(options(tmp_path), empty(), {}, tmp_path, QUIET, Case(result()))
+    other = EngineReport("c", {"gpu": "H100", "commit": "abc"}, {})
     with pytest.raises(ValueError, match="--again"):
-        resumed(empty("new"), tmp_path / "gpu_engine.json")
+        resumed(other, tmp_path / "gpu_engine.json")
 
 
 def test_a_start_is_cold_where_there_is_no_compiled_code_yet(tmp_path: Path) -> None:

@@ -73,6 +73,15 @@ def test_a_session_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert read_state(tmp_path / "session.json")["vllm"].attempts == 2
 
 
+def test_what_is_done_again_is_an_attempt_of_its_own(tmp_path: Path) -> None:
+    chosen = options(tmp_path, "--parts", "ours", "--again")
+    for _ in range(2):
+        runs = Runs(tmp_path)
+        assert run(chosen, QUIET, runs, runs.clock) is True
+        assert runs.ran == ["ours"]
+    assert [path.name for path in attempts(tmp_path, "ours")] == ["ours-1.json", "ours-2.json"]
+
+
 def test_no_part_goes_on_longer_than_the_session(tmp_path: Path) -> None:
     runs = Runs(tmp_path, seconds=1000.0)
     run(options(tmp_path, "--minutes", "6"), QUIET, runs, runs.clock)
