@@ -19,7 +19,7 @@ from verifier_service.engines.batch_invariant_attention import attend_tiles
 from verifier_service.engines.batch_invariant_products import LinearFixer, fixed_rms
 from verifier_service.engines.batch_invariant_trials import Trials
 from verifier_service.engines.buckets import Bucket
-from verifier_service.engines.captured_choice import last_tokens
+from verifier_service.engines.captured_choice import rows_with_logits
 from verifier_service.engines.forward import Chosen, Forward, bucket_layout, run_modules
 from verifier_service.engines.layout import StepTensors
 from verifier_service.engines.linear import packer
@@ -106,16 +106,12 @@ def choose_paged_invariant(
 
     def captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
         layout = bucket_layout(inputs, bucket, loaded.max_model_len)
-        return run(inputs.ids, inputs.positions, layout, None)
-
-    def captured_prefill(inputs: StepInputs, bucket: Bucket) -> Tensor:
-        layout = bucket_layout(inputs, bucket, loaded.max_model_len)
-        return run(inputs.ids, inputs.positions, layout, last_tokens(inputs))
+        return run(inputs.ids, inputs.positions, layout, rows_with_logits(inputs))
 
     _check_forward(forward, wanted, trials, "fused decoder", loaded.compute)
     words = ", compiled" if compiled else ""
     description = f"fused decoder{words}, batch-invariant"
-    return Chosen(forward, description, _MIN_PAGED_TOKENS, captured, captured_prefill)
+    return Chosen(forward, description, _MIN_PAGED_TOKENS, captured)
 
 
 def _reference(loaded: LoadedModel, cache: PagedCache, step: StepTensors) -> Tensor:

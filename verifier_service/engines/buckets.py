@@ -15,10 +15,13 @@ _QUERIES = (1, 2, 3, 5, 9, 17, 33)
 # A single token is a case of its own for compilers and kernels, and rounds differently: no bucket
 # has fewer than two sequences.
 _FEWEST = 2
-# Tokens of a captured prefill. Fewer than the first cost the device what the first does, and more
-# than the last take the device longer than it takes the host to launch them one by one.
+# Tokens of a captured prefill. Fewer than the first cost the device what the first does, and many
+# more take the device longer than it takes the host to launch their operators one by one.
 _PROMPT_TOKENS = (64, 128, 192, 256, 384, 512, 768, 1024)
-_PROMPT_SEQUENCES = 8
+# Attention looks at every sequence that a bucket has room for, so there are some for few.
+_PROMPT_SEQUENCES = (8, 32, 128)
+# The most rows of a captured prefill that choose a token.
+_PROMPT_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,12 +29,21 @@ class Bucket:
     """A captured shape. `query` is the most tokens that one sequence may have in it.
 
     Where it is 1 every sequence, padding too, has exactly one token; where it is more, sequences
-    have any number up to it and padding sequences have none.
+    have any number up to it and padding sequences have none. With `rows` no more than so many
+    tokens have logits, and sequences at most `listed_drafts` drafts; without, all tokens have, and
+    all but a sequence's first may be drafts.
     """
 
     sequences: int
     tokens: int
     query: int
+    rows: int = 0
+    listed_drafts: int = 0
+
+    @property
+    def most_drafts(self) -> int:
+        """Drafts that one sequence may have."""
+        return self.listed_drafts if self.rows else self.query - 1
 
 
 class Shapes(Protocol):
@@ -42,8 +54,11 @@ class Shapes(Protocol):
 
     def __len__(self) -> int: ...
 
-    def find(self, sequences: int, tokens: int) -> Bucket | None:
-        """The smallest bucket for `sequences` that have `tokens` tokens together, if any."""
+    def find(self, sequences: int, tokens: int, rows: int = 0) -> Bucket | None:
+        """The smallest bucket for `sequences` that have `tokens` tokens together, if any.
+
+        `rows` of the tokens need logits, where a bucket does not give them to all.
+        """
 
 
 class Buckets:
@@ -75,7 +90,7 @@ class Buckets:
     def __len__(self) -> int:
         return sum(map(len, self._by_sequences.values()))
 
-    def find(self, sequences: int, tokens: int) -> Bucket | None:
+    def find(self, sequences: int, tokens: int, rows: int = 0) -> Bucket | None:
         """The smallest bucket for `sequences` that have `tokens` tokens together.
 
         None where no bucket is large enough: such a step is not replayed.
@@ -94,31 +109,42 @@ class Buckets:
 
 
 class PromptBuckets:
-    """Buckets of prefill: tokens of a few sequences, all of which may be one sequence's.
+    """Buckets of steps with prompts in them, and rounds of up to `max_drafts` drafts beside these.
 
-    None holds more than `max_tokens` tokens, and there is none for fewer than two.
+    None holds more than `max_tokens` tokens; the prompt of one sequence may be all of them.
     """
 
-    def __init__(self, max_sequences: int, max_tokens: int) -> None:
-        sequences = max(min(max_sequences, _PROMPT_SEQUENCES), _FEWEST)
-        sizes = [tokens for tokens in _PROMPT_TOKENS if tokens < max_tokens]
+    def __init__(self, max_sequences: int, max_drafts: int, max_tokens: int) -> None:
+        most = max(min(max_sequences, _PROMPT_SEQUENCES[-1]), _FEWEST)
+        tokens = [size for size in _PROMPT_TOKENS if size < max_tokens]
         if _FEWEST <= max_tokens <= _PROMPT_TOKENS[-1]:
-            sizes.append(max_tokens)
-        self._buckets = [Bucket(sequences, tokens, tokens) for tokens in sizes]
+            tokens.append(max_tokens)
+        self._buckets = [
+            Bucket(
+                sequences,
+                size,
+                size,
+                rows=min(size, sequences * (max_drafts + 1), _PROMPT_ROWS),
+                listed_drafts=max_drafts,
+            )
+            for sequences in [few for few in _PROMPT_SEQUENCES if few < most] + [most]
+            for size in tokens
+            if size >= sequences
+        ]
 
     def __iter__(self) -> Iterator[Bucket]:
         """See `Shapes`."""
-        return reversed(self._buckets)
+        return iter(sorted(self._buckets, key=lambda bucket: -bucket.tokens))
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def find(self, sequences: int, tokens: int) -> Bucket | None:
-        """See `Buckets.find`."""
+    def find(self, sequences: int, tokens: int, rows: int = 0) -> Bucket | None:
+        """See `Shapes.find`."""
         if not 0 < sequences <= tokens:
             raise ValueError(f"a step of {sequences} sequences and {tokens} tokens")
         for bucket in self._buckets:
-            if tokens <= bucket.tokens and sequences <= bucket.sequences:
+            if sequences <= bucket.sequences and tokens <= bucket.tokens and rows <= bucket.rows:
                 return bucket
         return None
 

@@ -124,22 +124,22 @@ def choose_perturbed(
     return torch.where(temperature > 0, perturbed, processed.argmax(dim=-1))
 
 
-def last_tokens(inputs: StepInputs) -> Tensor:
-    """Index of each sequence's last token, int64 [B]; of padding that of some token."""
-    return (inputs.cu_query[1:] - 1).clamp(min=0).long()
+def rows_with_logits(inputs: StepInputs) -> Tensor | None:
+    """The tokens of a bucket that have logits, int64 [R] into its tokens; None for all."""
+    return inputs.rows if inputs.rows.shape[0] else None
 
 
-def last_rows(inputs: StepInputs) -> StepInputs:
-    """The inputs of each sequence's last token alone, for a step whose sequences have no drafts."""
-    last = last_tokens(inputs)
-    bounds = torch.arange(last.shape[0] + 1, dtype=torch.int32, device=last.device)
+def choosing_inputs(inputs: StepInputs) -> StepInputs:
+    """The inputs of the tokens with logits alone, as if a bucket had no others."""
+    rows = rows_with_logits(inputs)
+    if rows is None:
+        return inputs
     return replace(
         inputs,
-        ids=inputs.ids[last],
-        positions=inputs.positions[last],
-        owner=bounds[:-1].long(),
-        drafts=torch.zeros_like(inputs.drafts),
-        cu_query=bounds,
+        ids=inputs.ids[rows],
+        positions=inputs.positions[rows],
+        owner=inputs.owner[rows],
+        cu_query=inputs.cu_rows,
     )
 
 

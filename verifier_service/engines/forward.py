@@ -17,7 +17,7 @@ from verifier_service.engines import fused, lean
 from verifier_service.engines.attention import PagedCache, StepLayout, attend_pages
 from verifier_service.engines.base import CacheShape, Chunk
 from verifier_service.engines.buckets import Bucket
-from verifier_service.engines.captured_choice import last_tokens
+from verifier_service.engines.captured_choice import rows_with_logits
 from verifier_service.engines.graphs import BucketForward
 from verifier_service.engines.layout import StepTensors, pack
 from verifier_service.engines.linear import pack_linears, packer
@@ -39,15 +39,13 @@ Forward = Callable[[StepTensors], Tensor]
 class Chosen:
     """A forward, what it is in words, and the fewest tokens it takes.
 
-    `captured` is the same over a bucket's inputs, where that can be captured and replayed;
-    `captured_prefill` gives the logits [B, V] of each sequence's last token only.
+    `captured` is the same over a bucket's inputs, where that can be captured and replayed.
     """
 
     forward: Forward
     description: str
     min_tokens: int = 1
     captured: BucketForward | None = None
-    captured_prefill: BucketForward | None = None
 
 
 def choose_forward(
@@ -114,14 +112,10 @@ def choose_paged(
 
         def captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
             layout = bucket_layout(inputs, bucket, loaded.max_model_len)
-            return run(inputs.ids, inputs.positions, layout, None)
-
-        def captured_prefill(inputs: StepInputs, bucket: Bucket) -> Tensor:
-            layout = bucket_layout(inputs, bucket, loaded.max_model_len)
-            return run(inputs.ids, inputs.positions, layout, last_tokens(inputs))
+            return run(inputs.ids, inputs.positions, layout, rows_with_logits(inputs))
 
         if _same(forward(sample).float(), wanted.float(), loaded.compute):
-            return Chosen(forward, f"fused decoder{words}", 2, captured, captured_prefill)
+            return Chosen(forward, f"fused decoder{words}", 2, captured)
         refusal = "its logits differ from those of transformers' modules"
     _log.info("the fused decoder does not serve this model: %s", refusal)
     if compiled and not _compile(loaded.module, len(loaded.layers), device):
@@ -129,15 +123,10 @@ def choose_paged(
 
     def modules_captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
         layout = bucket_layout(inputs, bucket, loaded.max_model_len)
-        return run_modules(loaded.module, cache, inputs.ids, inputs.positions, layout, None)
+        rows = rows_with_logits(inputs)
+        return run_modules(loaded.module, cache, inputs.ids, inputs.positions, layout, rows)
 
-    def modules_prefill(inputs: StepInputs, bucket: Bucket) -> Tensor:
-        layout = bucket_layout(inputs, bucket, loaded.max_model_len)
-        last = last_tokens(inputs)
-        return run_modules(loaded.module, cache, inputs.ids, inputs.positions, layout, last)
-
-    description = f"transformers' modules{words}"
-    return Chosen(modules, description, 2, modules_captured, modules_prefill)
+    return Chosen(modules, f"transformers' modules{words}", 2, modules_captured)
 
 
 def bucket_layout(inputs: StepInputs, bucket: Bucket, max_key: int) -> StepLayout:

@@ -24,7 +24,7 @@ from verifier_service.engines.captured_choice import (
     Perturb,
     choose_perturbed,
     choose_rows,
-    last_rows,
+    choosing_inputs,
     verdict_rows,
 )
 from verifier_service.engines.run_ahead import Expected
@@ -33,7 +33,7 @@ from verifier_service.engines.step_buffers import StepBuffers, StepInputs
 from verifier_service.messages import RejectionRule
 from verifier_service.noise import VocabularyNoise
 
-# Logits of a bucket's inputs: [T, V], or [B, V] where only each sequence's last token has any.
+# Logits of a bucket's inputs: [T, V], or [R, V] of the rows that it lists.
 BucketForward = Callable[[StepInputs, Bucket], Tensor]
 Replay = Callable[[], None]
 # What the host reads, [B, K + 2]: drafts accepted, then tokens.
@@ -57,7 +57,7 @@ class _Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A step on its way. `logits` [T, V] are valid until the next step is launched."""
+    """A step on its way. `logits` [T, V] or [R, V] are valid until the next step is launched."""
 
     bucket: Bucket
     logits: Tensor
@@ -75,9 +75,8 @@ class Launched:
 
 
 class GraphRunner:
-    """Captured steps of one engine: verifications, or prefill. Not thread-safe.
+    """Captured steps of one engine: verifications, or steps with prompts. Not thread-safe.
 
-    In prefill sequences have no drafts, and `forward` gives the logits of their last tokens.
     Construction captures every bucket, which takes a while; it shows how far it is.
     """
 
@@ -91,7 +90,6 @@ class GraphRunner:
         capture: Capture,
         *,
         compiled: bool,
-        prefill: bool = False,
     ) -> None:
         self._buckets = buckets
         self._buffers = buffers
@@ -102,16 +100,22 @@ class GraphRunner:
         perturb: Perturb = choose_perturbed
         if compiled:
             perturb = torch.compile(choose_perturbed, dynamic=True)
-        for bucket in captured_one_by_one(buckets, "prefill" if prefill else "decoding"):
-            self._steps[bucket] = _Captured(
-                bucket, buffers, forward, noise, capture, perturb, prefill
-            )
+        self._lists_rows = any(bucket.rows for bucket in buckets)
+        for bucket in captured_one_by_one(buckets, "prefill" if self._lists_rows else "decoding"):
+            self._steps[bucket] = _Captured(bucket, buffers, forward, noise, capture, perturb)
 
     def find(self, chunks: Sequence[Chunk]) -> Bucket | None:
-        """The bucket that these chunks, all of the runner's kind, fit in."""
+        """The bucket that these chunks fit in: verifications, where buckets list no rows."""
         lengths = [len(chunk.ids) for chunk in chunks]
-        bucket = self._buckets.find(len(chunks), sum(lengths))
-        return None if bucket is None or max(lengths) > bucket.query else bucket
+        rows = 0
+        if self._lists_rows:
+            rows = sum(chunk.drafts + 1 for chunk in chunks if chunk.samples)
+        bucket = self._buckets.find(len(chunks), sum(lengths), rows)
+        if bucket is None or max(lengths) > bucket.query:
+            return None
+        if rows and max(chunk.drafts for chunk in chunks) > bucket.most_drafts:
+            return None
+        return bucket
 
     def launch(self, chunks: Sequence[Chunk], bucket: Bucket) -> Launched:
         """Start the step; its tokens are chosen on the device where all chunks allow that."""
@@ -162,9 +166,8 @@ class _Captured:
         noise: VocabularyNoise,
         capture: Capture,
         perturb: Perturb,
-        prefill: bool,
     ) -> None:
-        width = 0 if prefill else bucket.query - 1
+        width = bucket.most_drafts
         inputs = buffers.inputs(bucket)
         # Nothing but padding: all buckets share the memory, and what another left there is no
         # valid step of this one.
@@ -177,7 +180,7 @@ class _Captured:
             self.logits = forward(inputs, bucket)
 
         def choose(choosing: Choosing) -> None:
-            rows = last_rows(inputs) if prefill else inputs
+            rows = choosing_inputs(inputs)
             chosen = choose_rows(self.logits, rows, choosing, noise, perturb)
             self._results[choosing] = verdict_rows(chosen, rows, width)
 

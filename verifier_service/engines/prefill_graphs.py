@@ -1,9 +1,9 @@
-"""Steps that read prompts, replayed where they are short: of many operators the host's launches
+"""Steps with prompts in them, replayed where they are short: of many operators the host's launches
 take longer than the device's work.
 
-Knows chunks, captured steps and how to choose beside them; does not know the model. A replay gives
-the logits of each sequence's last token only, so prompts whose own log-probabilities are asked for
-are not served.
+Knows chunks, captured steps and how to choose beside them; does not know the model. Rounds that
+share the step are verified by the same forward: weights are read once, not twice. A replay gives
+logits of the rows that choose, so prompts whose own log-probabilities are asked for are not served.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from collections.abc import Sequence
 
 import torch
 
-from verifier_service.engines.base import Chunk, Verdict
+from verifier_service.engines.base import Chunk, Meanwhile, Verdict, no_more
 from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.graphs import GraphRunner
 from verifier_service.engines.layout import pack_choices
 from verifier_service.engines.logprobs import with_logprobs
+
+# Keys that rounds may have behind them where they share a prompt's forward. Its attention reads
+# each key once for every query head; a forward of the rounds' own reads it once, and the weights
+# once more.
+_MOST_SHARED_KEYS = 24_576
 
 
 class PrefillGraphs:
@@ -27,25 +32,28 @@ class PrefillGraphs:
         self._chooser = chooser
         self._device = device
 
-    def serve(self, chunks: Sequence[Chunk]) -> list[Verdict | None] | None:
-        """One verdict for each chunk that samples, as `Engine.run`; None where not captured."""
-        if any(chunk.drafts or chunk.prompt_logprobs for chunk in chunks):
+    def serve(
+        self, chunks: Sequence[Chunk], meanwhile: Meanwhile = no_more
+    ) -> list[Verdict | None] | None:
+        """Verdicts as `Engine.run`; None, and nothing done, where no capture serves the step."""
+        if any(chunk.prompt_logprobs for chunk in chunks):
+            return None
+        rounds = (chunk for chunk in chunks if len(chunk.ids) == chunk.drafts + 1)
+        if sum(chunk.start for chunk in rounds) > _MOST_SHARED_KEYS:
             return None
         bucket = self._runner.find(chunks)
         if bucket is None:
             return None
         launched = self._runner.launch(chunks, bucket)
-        rows = [row for row, chunk in enumerate(chunks) if chunk.samples]
-        verdicts: list[Verdict | None] = [None] * len(chunks)
-        if not rows:
-            return verdicts
+        meanwhile()
+        sampling = [chunk for chunk in chunks if chunk.samples]
+        if not sampling:
+            return [None] * len(chunks)
         if launched.result is not None:
             told = launched.verdicts(len(chunks))
             return [told[row] if chunk.samples else None for row, chunk in enumerate(chunks)]
-        sampling = [chunks[row] for row in rows]
-        logits = launched.logits[rows]
+        logits = launched.logits[: sum(chunk.drafts + 1 for chunk in sampling)]
         choices = pack_choices(sampling, self._device)
         chosen = self._chooser.verdicts(logits, choices, sampling)
-        for row, verdict in zip(rows, with_logprobs(logits, sampling, chosen), strict=True):
-            verdicts[row] = verdict
-        return verdicts
+        verdicts = iter(with_logprobs(logits, sampling, chosen))
+        return [next(verdicts) if chunk.samples else None for chunk in chunks]

@@ -35,6 +35,9 @@ class StepInputs:
     `drafts` (draft tokens), `top_k` (0 for no limit) [B]. int32: `cu_query`, `cu_key` [B + 1],
     `used` (keys that a sequence sees) [B], `table` [B, W]. float32: `temperature` (0 for greedy),
     `top_p`, `min_p` (1 and 0 for no limit) [B].
+
+    Where a bucket lists the tokens that have logits: `rows` int64 [R], indices into T, and
+    `cu_rows` int32 [B + 1]. `rows` is empty where all have.
     """
 
     ids: Tensor
@@ -50,13 +53,15 @@ class StepInputs:
     temperature: Tensor
     top_p: Tensor
     min_p: Tensor
+    rows: Tensor
+    cu_rows: Tensor
     table: Tensor
 
 
 _NAMES = tuple(field.name for field in fields(StepInputs))
 _OF_TOKENS = frozenset(("ids", "positions", "slots", "owner"))
-_OF_BOUNDS = frozenset(("cu_query", "cu_key"))
-_INT32 = frozenset(("cu_query", "cu_key", "used", "table"))
+_OF_BOUNDS = frozenset(("cu_query", "cu_key", "cu_rows"))
+_INT32 = frozenset(("cu_query", "cu_key", "cu_rows", "used", "table"))
 _FLOAT32 = frozenset(("temperature", "top_p", "min_p"))
 
 
@@ -75,7 +80,7 @@ class StepBuffers:
         shapes: dict[str, tuple[int, ...]] = {}
         for name in _NAMES:
             shapes[name] = (sequences,)
-            if name in _OF_TOKENS:
+            if name in _OF_TOKENS or name == "rows":
                 shapes[name] = (tokens,)
             elif name in _OF_BOUNDS:
                 shapes[name] = (sequences + 1,)
@@ -101,12 +106,12 @@ class StepBuffers:
             name: bucket.tokens if name in _OF_TOKENS else bucket.sequences + (name in _OF_BOUNDS)
             for name in _NAMES
         }
+        sizes["rows"] = bucket.rows
         return StepInputs(**{name: self._inputs[name][: sizes[name]] for name in _NAMES})
 
     def fill(self, chunks: Sequence[Chunk], bucket: Bucket) -> None:
         """Write a step's chunks, padded to the bucket, and start the copy.
 
-        `drafts` are all tokens but each sequence's first, as verifications have them.
 
         Waits for the copy before, should that not have ended.
         """
@@ -117,6 +122,8 @@ class StepBuffers:
             self._write_single_tokens(chunks, bucket)
         else:
             self._write_tokens(chunks, bucket)
+        if bucket.rows:
+            self._write_rows(chunks, bucket)
         if self._copied is not None:
             self._device.copy_(self._host, non_blocking=True)
             self._copied.record()
@@ -215,13 +222,26 @@ class StepBuffers:
         arrays["ids"][:tokens] = ids
         arrays["owner"][:tokens] = owner
         arrays["positions"][:tokens] = (starts - bounds[:count])[owner] + self._count_up[:tokens]
-        arrays["drafts"][:count] = lengths - 1
+        arrays["drafts"][:count] = [chunk.drafts for chunk in chunks]
         arrays["drafts"][count:b] = 0
         self._write_slots(tokens, owner)
         self._write_padding(tokens, bucket.tokens)
         arrays["owner"][tokens : bucket.tokens] = 0
         arrays["used"][:count] = starts + lengths
         self._write_contexts(count, b)
+
+    def _write_rows(self, chunks: Sequence[Chunk], bucket: Bucket) -> None:
+        """The last tokens of each sequence that chooses: one, and one more for each draft."""
+        arrays, count = self._arrays, len(chunks)
+        counts = [chunk.drafts + 1 if chunk.samples else 0 for chunk in chunks]
+        bounds = arrays["cu_rows"]
+        np.cumsum(counts, out=bounds[1 : count + 1])
+        end = bounds[count]
+        bounds[count + 1 : bucket.sequences + 1] = end
+        owner = np.repeat(self._count_up[:count], counts)
+        behind = arrays["cu_query"][1 : count + 1] - bounds[1 : count + 1]
+        arrays["rows"][:end] = behind[owner] + self._count_up[:end]
+        arrays["rows"][end : bucket.rows] = 0
 
     def _write_slots(self, tokens: int, owner: npt.NDArray[np.int64]) -> None:
         page, offset = np.divmod(self._arrays["positions"][:tokens], self._size)

@@ -114,13 +114,17 @@ class TorchEngine:
     ) -> list[Verdict | None]:
         """See `Engine.run`. Verifications and short prefills are replayed where captured."""
         verifying = [chunk for chunk in chunks if _is_verification(chunk)]
+        if self._prefill is not None and len(verifying) < len(chunks):
+            replayed = self._prefill.serve(chunks, meanwhile)
+            if replayed is not None:
+                return replayed
         bucket = None
         if self._graphs is not None and verifying:
             bucket = self._graphs.find(verifying)
         if self._graphs is None or bucket is None:
             # Launching takes the host longer than what it has to do meanwhile.
             meanwhile()
-            return self._run_eagerly(chunks) if verifying else self._read_prompts(chunks)
+            return self._run_eagerly(chunks)
         launched = self._graphs.launch(verifying, bucket)
         meanwhile()
         verdicts: list[Verdict | None] = []
@@ -174,16 +178,17 @@ class TorchEngine:
         queries = settings.draft_ceiling + 1
         buckets = Buckets(settings.max_num_seqs, queries, _MAX_CAPTURED_TOKENS)
         assert chosen.captured is not None
-        return self._runner(settings, chosen.captured, buckets, compiled, prefill=False)
+        return self._runner(settings, chosen.captured, buckets, compiled)
 
     def _capture_prefill(
         self, settings: VerifierSettings, chosen: Chosen, compiled: bool
     ) -> PrefillGraphs | None:
         most = min(settings.max_captured_prefill_tokens, settings.max_num_batched_tokens)
-        buckets = PromptBuckets(settings.max_num_seqs, most)
-        if chosen.captured_prefill is None or not len(buckets):
+        buckets = PromptBuckets(settings.max_num_seqs, settings.draft_ceiling, most)
+        if not len(buckets):
             return None
-        runner = self._runner(settings, chosen.captured_prefill, buckets, compiled, prefill=True)
+        assert chosen.captured is not None
+        runner = self._runner(settings, chosen.captured, buckets, compiled)
         return PrefillGraphs(runner, self._chooser, self._device)
 
     def _runner(
@@ -192,8 +197,6 @@ class TorchEngine:
         forward: BucketForward,
         buckets: Shapes,
         compiled: bool,
-        *,
-        prefill: bool,
     ) -> GraphRunner:
         shape = self._cache_shape
         longest = self._loaded.max_model_len + settings.draft_ceiling + 1
@@ -218,7 +221,6 @@ class TorchEngine:
             capture,
             # Compiled logarithms round otherwise than those of the choices that are not captured.
             compiled=compiled and not settings.batch_invariant,
-            prefill=prefill,
         )
 
     def profile(self, counts: Sequence[int], context: int, repeats: int = 5) -> dict[int, float]:

@@ -69,14 +69,27 @@ def test_every_step_within_the_limits_fits_its_bucket(
 
 
 def test_prefill_has_a_bucket_for_every_number_of_tokens_up_to_the_largest() -> None:
-    buckets = PromptBuckets(64, 512)
-    assert [b.tokens for b in buckets] == [512, 384, 256, 192, 128, 64]
-    assert len(buckets) == 6
-    assert buckets.find(1, 2) == Bucket(8, 64, 64)
-    assert buckets.find(8, 193) == Bucket(8, 256, 256)
-    assert buckets.find(1, 512) == Bucket(8, 512, 512)
+    buckets = PromptBuckets(40, 4, 512)
+    assert [b.tokens for b in buckets if b.sequences == 8] == [512, 384, 256, 192, 128, 64]
+    assert len(buckets) == 18
+    assert buckets.find(1, 2) == Bucket(8, 64, 64, 40, 4)
+    assert buckets.find(8, 193) == Bucket(8, 256, 256, 40, 4)
+    assert buckets.find(9, 193) == Bucket(32, 256, 256, 160, 4)
+    assert buckets.find(33, 193) == Bucket(40, 256, 256, 200, 4)
+    assert buckets.find(1, 512) == Bucket(8, 512, 512, 40, 4)
     assert buckets.find(1, 513) is None
-    assert buckets.find(9, 100) is None
+    assert buckets.find(41, 100) is None
+
+
+def test_a_step_of_prompts_has_room_for_the_rows_that_choose() -> None:
+    buckets = PromptBuckets(128, 4, 512)
+    assert buckets.find(8, 60, 41) == Bucket(32, 64, 64, 64, 4)
+    assert buckets.find(32, 60, 65) == Bucket(32, 128, 128, 128, 4)
+    assert buckets.find(60, 300, 256) == Bucket(128, 384, 384, 256, 4)
+    assert buckets.find(60, 300, 257) is None
+    assert all(b.sequences <= b.tokens and b.rows <= b.tokens for b in buckets)
+    assert all(b.most_drafts == 4 for b in buckets)
+    assert Bucket(4, 20, 5).most_drafts == 4
 
 
 @pytest.mark.parametrize(
@@ -84,10 +97,10 @@ def test_prefill_has_a_bucket_for_every_number_of_tokens_up_to_the_largest() -> 
     [(0, []), (1, []), (40, [40]), (200, [200, 192, 128, 64]), (8192, [1024, 768])],
 )
 def test_prefill_is_captured_up_to_what_is_asked_for(most: int, tokens: list[int]) -> None:
-    assert [b.tokens for b in PromptBuckets(4, most)][: len(tokens) or None] == tokens
+    assert [b.tokens for b in PromptBuckets(4, 2, most)][: len(tokens) or None] == tokens
 
 
 def test_a_prompt_alone_may_fill_its_bucket_beside_a_sequence_of_padding() -> None:
-    assert PromptBuckets(1, 64).find(1, 64) == Bucket(2, 64, 64)
+    assert PromptBuckets(1, 0, 64).find(1, 64) == Bucket(2, 64, 64, 2)
     with pytest.raises(ValueError, match="a step of"):
-        PromptBuckets(1, 64).find(2, 1)
+        PromptBuckets(1, 0, 64).find(2, 1)

@@ -64,6 +64,8 @@ def step_of(
         temperature=rows.temperature,
         top_p=rows.top_p,
         min_p=rows.min_p,
+        rows=torch.zeros(0, dtype=torch.int64, device=device),
+        cu_rows=none,
         table=none,
     )
 

@@ -12,8 +12,10 @@ import pytest
 from tests.verifier_service.engines.paged import paged_engine
 from tests.verifier_service.engines.test_graphs import GREEDY, PROMPTS, RANDOM, table, verify
 from tests.verifier_service.engines.test_torch_engine import any_model, engine, llama
-from verifier_service.engines import torch_engine
+from verifier_service.engines import prefill_graphs, torch_engine
 from verifier_service.engines.base import Chunk, Verdict
+from verifier_service.engines.buckets import Bucket
+from verifier_service.engines.graphs import GraphRunner, Launched
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.messages import RejectionRule, Sampling
 
@@ -83,6 +85,71 @@ def test_prompts_and_rounds_are_replayed_side_by_side(
     ]
     last = [read(4, PROMPTS[4], RANDOM, 3), verify(2, PROMPTS[2], [8], FILTERED)]
     alike(llama, [first, mixed, last], monkeypatch)
+
+
+def right_drafts(target: TorchEngine, sampling: Sampling) -> list[int]:
+    """What the target says behind the first prompt, token by token."""
+    ids = list(PROMPTS[0])
+    target.run([read(0, ids[:-1], GREEDY)])
+    for _ in range(2):
+        (verdict,) = target.run([verify(0, ids, [], sampling)])
+        assert verdict is not None
+        ids += verdict.tokens
+    return ids[4:]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM, FILTERED])
+def test_rounds_beside_a_prompt_accept_their_drafts_in_its_forward(
+    llama: Path, sampling: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafts = right_drafts(engine(llama), sampling)
+    first = [read(0, PROMPTS[0][:-1], GREEDY)]
+    mixed = [read(2, PROMPTS[2], FILTERED), verify(0, PROMPTS[0], drafts, sampling)]
+    alike(llama, [first, mixed], monkeypatch)
+    target = paged_engine(llama, monkeypatch, **SMALL)
+    target.run(first)
+    monkeypatch.setattr(target._graphs, "launch", None)
+    told: list[str] = []
+    verdict = target.run(mixed, meanwhile=lambda: told.append("meanwhile"))[1]
+    assert verdict is not None
+    assert (verdict.accepted, verdict.tokens[:2]) == (2, drafts)
+    assert told == ["meanwhile"]
+
+
+def test_rounds_over_long_contexts_have_a_forward_of_their_own(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention of a prompt's forward reads keys more often than that of a round's."""
+    wanted = engine(llama)
+    target = paged_engine(llama, monkeypatch, **SMALL)
+    monkeypatch.setattr(prefill_graphs, "_MOST_SHARED_KEYS", 2)
+    launched: list[int] = []
+    launch = GraphRunner.launch
+
+    def counting(self: GraphRunner, chunks: list[Chunk], bucket: Bucket) -> Launched:
+        launched.append(len(chunks))
+        return launch(self, chunks, bucket)
+
+    monkeypatch.setattr(GraphRunner, "launch", counting)
+    first = [read(0, PROMPTS[0][:-1], GREEDY)]
+    mixed = [read(2, PROMPTS[2], FILTERED), verify(0, PROMPTS[0], [3], RANDOM)]
+    told: list[str] = []
+    for chunks in (first, mixed):
+        found = target.run(chunks, meanwhile=lambda: told.append("meanwhile"))
+        assert found == wanted.run(chunks)
+    assert told == ["meanwhile"] * 2
+    assert launched == [1, 1, 1]
+
+
+def test_more_drafts_than_are_captured_are_verified_uncaptured(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = [read(0, PROMPTS[0][:-1], GREEDY)]
+    mixed = [read(2, PROMPTS[2], FILTERED), verify(0, PROMPTS[0], [3, 4, 5], GREEDY)]
+    plain = engine(llama)
+    wanted = [plain.run(chunks) for chunks in (first, mixed)]
+    target = paged_engine(llama, monkeypatch, **SMALL)
+    assert [target.run(chunks) for chunks in (first, mixed)] == wanted
 
 
 @pytest.mark.parametrize("rule", [RejectionRule.STANDARD, RejectionRule.BLOCK])

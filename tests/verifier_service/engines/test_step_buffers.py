@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 
 import torch
 from hypothesis import given, settings
@@ -44,6 +45,8 @@ def read(inputs: StepInputs, chunks: list[Chunk]) -> dict[str, object]:
     held = [len(chunk.blocks) for chunk in chunks] + [1] * (len(inputs.table) - len(chunks))
     table = inputs.table.tolist()
     seen["table"] = [row[:count] for row, count in zip(table, held, strict=True)]
+    if not seen["rows"]:
+        del seen["cu_rows"]
     seen["seeds"] = inputs.seeds.tolist()[: len(chunks)]
     return seen
 
@@ -54,6 +57,7 @@ def expected(chunks: list[Chunk], bucket: Bucket) -> dict[str, object]:
     single = bucket.query == 1
     rows: dict[str, list[object]] = {field.name: [] for field in fields(StepInputs)}
     bounds = [0]
+    chosen: list[list[int]] = []
     for row, chunk in enumerate(chunks):
         for at, token in enumerate(chunk.ids, start=chunk.start):
             rows["ids"].append(token)
@@ -71,6 +75,9 @@ def expected(chunks: list[Chunk], bucket: Bucket) -> dict[str, object]:
         rows["top_p"].append(1.0 if greedy else sampling.top_p)
         rows["min_p"].append(0.0 if greedy else sampling.min_p)
         rows["table"].append(chunk.blocks)
+        chosen.append(list(range(bounds[-1] - chunk.drafts - 1, bounds[-1])))
+        if not chunk.samples:
+            chosen[-1] = []
     for row in range(len(chunks), bucket.sequences):
         bounds.append(bounds[-1] + single)
         for name, value in (("drafts", 0), ("used", 1), ("temperature", 0.0), ("top_k", 0)):
@@ -88,6 +95,13 @@ def expected(chunks: list[Chunk], bucket: Bucket) -> dict[str, object]:
     rows["cu_key"].append(0)
     for used in rows["used"]:
         rows["cu_key"].append(rows["cu_key"][-1] + used)  # type: ignore[operator]
+    listed = [token for tokens in chosen for token in tokens]
+    if bucket.rows:
+        rows["rows"] += listed + [0] * (bucket.rows - len(listed))
+        counts = [len(tokens) for tokens in chosen] + [0] * (bucket.sequences - len(chunks))
+        rows["cu_rows"] += [0, *accumulate(counts)]
+    else:
+        del rows["cu_rows"]
     for name in ("temperature", "top_p", "min_p"):
         rows[name] = torch.tensor(rows[name], dtype=torch.float32).tolist()
     return dict(rows)
@@ -150,6 +164,13 @@ class World:
         return chunks
 
 
+def as_prompt(chunk: Chunk, source: random.Random) -> Chunk:
+    """The same tokens, fewer of them drafts; some choose nothing."""
+    return replace(
+        chunk, drafts=source.randint(0, chunk.drafts), samples=bool(source.getrandbits(1))
+    )
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_a_step_after_others_reads_what_a_first_step_would(source: random.Random) -> None:
@@ -160,6 +181,9 @@ def test_a_step_after_others_reads_what_a_first_step_would(source: random.Random
             continue
         chunks = world.chunks()
         bucket = bucket_of(chunks)
+        if source.random() < 0.4:
+            bucket = Bucket(SEQUENCES, 30, 30, rows=30, listed_drafts=QUERY - 1)
+            chunks = [as_prompt(chunk, source) for chunk in chunks]
         kept.fill(chunks, bucket)
         assert read(kept.inputs(bucket), chunks) == expected(chunks, bucket)
 
