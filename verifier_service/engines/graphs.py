@@ -130,6 +130,10 @@ class GraphRunner:
             return Launched(bucket, step.logits, None, _nothing)
         return Launched(bucket, step.logits, *step.choose(choosing), choosing)
 
+    def has_begun(self, chunks: Sequence[Chunk]) -> bool:
+        """Whether a launch of these chunks has nothing left to do: it was begun ahead."""
+        return self._ahead is not None and self._ahead.serves(chunks)
+
     def begin_next(self, expected: list[Expected], launched: Launched) -> None:
         """Begin the plain step behind `launched`, whose verdicts were read."""
         if launched.bucket.query == 1 and self._knows_blocks_of(expected):

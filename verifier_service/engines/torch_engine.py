@@ -24,18 +24,17 @@ from verifier_service.engines.base import (
     no_more,
 )
 from verifier_service.engines.batch_invariant_forward import check_device, choose_invariant
-from verifier_service.engines.buckets import Buckets, PromptBuckets, Shapes
+from verifier_service.engines.capturing import Capturing
 from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.device_time import device_time
 from verifier_service.engines.forward import Chosen, choose_forward
-from verifier_service.engines.graphs import BucketForward, GraphRunner, Launched, cuda_capture
+from verifier_service.engines.graphs import Capture, GraphRunner, Launched, cuda_capture
 from verifier_service.engines.layout import pack, pack_choices
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.engines.logprobs import with_logprobs
 from verifier_service.engines.prefill_graphs import PrefillGraphs
 from verifier_service.engines.run_ahead import expect
 from verifier_service.engines.start_progress import stage
-from verifier_service.engines.step_buffers import StepBuffers
 from verifier_service.messages import ModelInfo, Sampling
 from verifier_service.settings import VerifierSettings
 
@@ -44,8 +43,6 @@ _log = logging.getLogger(__name__)
 _BLOCK_SIZE = {"cpu": 32, "cuda": 256}
 _CPU_CACHE_BYTES = 2 << 30
 _CUDA_CACHE_SHARE = 0.85
-# Tokens of the largest decoding step that is captured.
-_MAX_CAPTURED_TOKENS = 1024
 
 
 class TorchEngine:
@@ -92,8 +89,7 @@ class TorchEngine:
         self._prefill: PrefillGraphs | None = None
         if _replays(self._device) and not settings.enforce_eager:
             with torch.inference_mode():
-                self._graphs = self._capture(settings, chosen, compiled)
-                self._prefill = self._capture_prefill(settings, chosen, compiled)
+                self._capture(settings, chosen, compiled)
         self._info = _info(settings, self._loaded, self._device, chosen.description)
 
     @property
@@ -114,7 +110,9 @@ class TorchEngine:
     ) -> list[Verdict | None]:
         """See `Engine.run`. Verifications and short prefills are replayed where captured."""
         verifying = [chunk for chunk in chunks if _is_verification(chunk)]
-        if self._prefill is not None and len(verifying) < len(chunks):
+        # Rounds that were begun ahead are not worth a second time beside a prompt.
+        begun = self._graphs is not None and self._graphs.has_begun(verifying)
+        if self._prefill is not None and len(verifying) < len(chunks) and not begun:
             replayed = self._prefill.serve(chunks, meanwhile)
             if replayed is not None:
                 return replayed
@@ -174,54 +172,24 @@ class TorchEngine:
         """Around what is given to the device outside of captures, for its account."""
         return nullcontext() if self._device_time is None else self._device_time.launch()
 
-    def _capture(self, settings: VerifierSettings, chosen: Chosen, compiled: bool) -> GraphRunner:
-        queries = settings.draft_ceiling + 1
-        buckets = Buckets(settings.max_num_seqs, queries, _MAX_CAPTURED_TOKENS)
+    def _capture(self, settings: VerifierSettings, chosen: Chosen, compiled: bool) -> None:
         assert chosen.captured is not None
-        return self._runner(settings, chosen.captured, buckets, compiled)
-
-    def _capture_prefill(
-        self, settings: VerifierSettings, chosen: Chosen, compiled: bool
-    ) -> PrefillGraphs | None:
-        most = min(settings.max_captured_prefill_tokens, settings.max_num_batched_tokens)
-        buckets = PromptBuckets(settings.max_num_seqs, settings.draft_ceiling, most)
-        if not len(buckets):
-            return None
-        assert chosen.captured is not None
-        runner = self._runner(settings, chosen.captured, buckets, compiled)
-        return PrefillGraphs(runner, self._chooser, self._device)
-
-    def _runner(
-        self,
-        settings: VerifierSettings,
-        forward: BucketForward,
-        buckets: Shapes,
-        compiled: bool,
-    ) -> GraphRunner:
-        shape = self._cache_shape
-        longest = self._loaded.max_model_len + settings.draft_ceiling + 1
-        buffers = StepBuffers(
-            max(bucket.sequences for bucket in buckets),
-            max(bucket.tokens for bucket in buckets),
-            -(-longest // shape.block_size),
-            shape,
+        capturing = Capturing(
+            settings,
+            chosen.captured,
+            self._loaded.max_model_len,
+            self._cache_shape,
+            self._chooser,
             self._device,
+            self._new_capture,
+            compiled,
         )
-        # Each runner's captures have memory of their own: what one step leaves for the host to
-        # read may lie there while the other's is replayed.
+        self._graphs = capturing.decoding()
+        self._prefill = capturing.prefill()
+
+    def _new_capture(self) -> Capture:
         capture = cuda_capture()
-        if self._device_time is not None:
-            capture = self._device_time.timed(capture)
-        return GraphRunner(
-            forward,
-            buckets,
-            buffers,
-            self._chooser.noise,
-            settings.rejection_rule,
-            capture,
-            # Compiled logarithms round otherwise than those of the choices that are not captured.
-            compiled=compiled and not settings.batch_invariant,
-        )
+        return capture if self._device_time is None else self._device_time.timed(capture)
 
     def profile(self, counts: Sequence[int], context: int, repeats: int = 5) -> dict[int, float]:
         """Median seconds of a greedy step of one sequence, by its number of query tokens."""

@@ -16,6 +16,7 @@ from verifier_service.engines import prefill_graphs, torch_engine
 from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.engines.buckets import Bucket
 from verifier_service.engines.graphs import GraphRunner, Launched
+from verifier_service.engines.step_buffers import StepBuffers
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.messages import RejectionRule, Sampling
 
@@ -217,19 +218,43 @@ def test_rounds_begun_ahead_do_not_see_the_prompts_between(
 ) -> None:
     """A replayed prefill has inputs of its own: the step in flight goes on from its tokens."""
     going = replace(GREEDY, max_tokens=100)
-    wanted, found = [], []
-    for target, out in (
-        (engine(llama), wanted),
-        (paged_engine(llama, monkeypatch, **SMALL), found),
-    ):
+    told: list[list[object]] = []
+    for target in (engine(llama), paged_engine(llama, monkeypatch, **SMALL)):
         ids = list(PROMPTS[0])
         target.run([read(0, ids[:-1], GREEDY)])
-        for turn in range(5):
-            chunk = replace(verify(0, ids, [], going), prompt_length=4)
-            (verdict,) = target.run([chunk], goes_on=lambda _: True)
+        told.append([ids])
+        for turn in range(6):
+            chunks = [replace(verify(0, ids, [], going), prompt_length=4)]
+            if turn == 3:
+                chunks.insert(0, read(4, PROMPTS[4], RANDOM))
+            *others, verdict = target.run(chunks, goes_on=lambda _: True)
             assert verdict is not None
             ids += verdict.tokens
-            if turn == 2:
-                out.append(target.run([read(2, PROMPTS[2], RANDOM)]))
-        out.append(ids)
-    assert found == wanted
+            told[-1] += others
+            if turn == 1:
+                told[-1] += target.run([read(2, PROMPTS[2], RANDOM)])
+    assert told[0] == told[1]
+
+
+def test_rounds_begun_ahead_are_not_verified_again_beside_a_prompt(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = replace(GREEDY, max_tokens=100)
+    target = paged_engine(llama, monkeypatch, **SMALL)
+    ids = list(PROMPTS[0])
+    target.run([read(0, ids[:-1], GREEDY)])
+    (verdict,) = target.run([verify(0, ids, [], going)], goes_on=lambda _: True)
+    assert verdict is not None
+    ids += verdict.tokens
+    filled: list[int] = []
+    fill = StepBuffers.fill
+
+    def counting(self: StepBuffers, chunks: list[Chunk], bucket: Bucket) -> None:
+        filled.append(len(chunks))
+        fill(self, chunks, bucket)
+
+    monkeypatch.setattr(StepBuffers, "fill", counting)
+    target.run([read(2, PROMPTS[2], GREEDY), verify(0, ids, [], going)])
+    assert filled == [1], "the prompt's"
+    target.run([read(1, PROMPTS[1], GREEDY), verify(0, [*ids, 5], [], going)])
+    assert filled == [1, 2], "nothing was begun"
