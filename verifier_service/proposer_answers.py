@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from google.protobuf.message import DecodeError
 from speculation.v1 import proposer_pb2
 
-from verifier_service.draft_checks import BadBlockError, check_block, cut_block
+from verifier_service.draft_checks import cut_block
 from verifier_service.messages import DraftBlock, SequenceView
+from verifier_service.proposer_ahead import LookaheadReader
+from verifier_service.proposer_ask import NOTHING, Ask, SentStep, is_worth_a_wait
+from verifier_service.proposer_blocks import BlockReader
 from verifier_service.proposer_handshake import ProposerLimits
-from verifier_service.proposer_mirror import Ask, Mirror, Mirrors, SentStep
-from verifier_service.proposer_outlook import MAX_NAMED, MAX_OUTCOMES
+from verifier_service.proposer_mirror import Mirrors
 from verifier_service.proposer_pace import Pace
 from verifier_service.proposer_state import ProposerRecord
 
@@ -23,7 +25,6 @@ MAX_OUTSTANDING = 4
 MAX_OUTSTANDING_SLOW = 1
 # Messages beyond one answer for each step; look-ahead may come in pieces.
 UNSOLICITED_PER_STEP = 64
-MAX_LOOKAHEAD_BYTES = 4 * 1024 * 1024
 
 
 def parse(data: bytes) -> proposer_pb2.ProposeResponse | None:
@@ -51,11 +52,11 @@ class ProposerAnswers:
         record: ProposerRecord,
     ) -> None:
         self._limits = limits
-        self._name = name
-        self._vocabulary_size = vocabulary_size
         self._mirrors = mirrors
         self._pace = pace
         self._record = record
+        self._reader = BlockReader(limits, name, vocabulary_size, record)
+        self._ahead = LookaheadReader(limits, mirrors, record)
         self._outstanding: dict[int, SentStep] = {}
         self._last: SentStep | None = None
         self._last_step_id = 0
@@ -121,7 +122,7 @@ class ProposerAnswers:
         self._last_step_id = step_id
         self._unsolicited = 0
         for sequence_id, outcome in sent.ahead.items():
-            block = self._block_ahead(outcome)
+            block = self._reader.read_ahead(outcome, used=True)
             if block is not None:
                 sent.hits[sequence_id] = cut_block(block, sent.asks[sequence_id].max_draft_tokens)
         self._record.draft_blocks += len(sent.hits)
@@ -144,14 +145,16 @@ class ProposerAnswers:
         if len(self._outstanding) >= self._most_outstanding:
             # Nothing would be sent.
             return blocks
+        asked = unknown = 0
         for view in views:
             told = self._mirrors.foreseen(view)
-            block = self._read_ahead(told.outcome) if told.outcome is not None else None
+            asked += told is not NOTHING
+            block = self._reader.read_ahead(told.outcome, used=False)
             if block is not None:
                 blocks[view.sequence_id] = cut_block(block, told.wanted)
-            elif not told.covered and not self._pace.slow:
-                return None
-        return blocks
+            elif not told.covered:
+                unknown += 1
+        return None if is_worth_a_wait(unknown, asked) and not self._pace.slow else blocks
 
     def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
         """Whether no draft to wait for would come once exactly these ids are committed."""
@@ -174,7 +177,12 @@ class ProposerAnswers:
             self._take_drafts(response.drafts, now)
         elif kind == "lookahead":
             self._unsolicited += 1
-            self._take_lookahead(response.lookahead)
+            lookahead = response.lookahead
+            self._ahead.take(
+                lookahead,
+                late=lookahead.step_id < self._last_step_id,
+                answered=lookahead.step_id in self._answered,
+            )
         else:
             self._unsolicited += 1
             self._record.drop("unexpected_welcome", "a second welcome")
@@ -234,7 +242,7 @@ class ProposerAnswers:
             )
         elif sequence_id in seen:
             self._record.drop("duplicate", f"a second block for sequence {sequence_id}")
-        elif (checked := self._checked(block, ask.max_draft_tokens)) is not None:
+        elif (checked := self._reader.read(block, ask.max_draft_tokens)) is not None:
             seen.add(sequence_id)
             self._remember(sequence_id, ask, checked)
             if not checked.token_ids or sequence_id in step.hits:
@@ -260,97 +268,3 @@ class ProposerAnswers:
         self._record.fault(f"sequence {fault.sequence_id}: {fault.reason[:200]!r}")
         self._blocks.pop(fault.sequence_id, None)
         self._mirrors.fault(fault.sequence_id)
-
-    def _take_lookahead(self, lookahead: proposer_pb2.Lookahead) -> None:
-        if not self._limits.lookahead:
-            self._record.drop(
-                "unexpected_lookahead",
-                "look-ahead from a proposer that announced none",
-                max(1, len(lookahead.blocks)),
-            )
-            return
-        # Outcomes are kept as they came, so a message bounds what its parts hold in memory.
-        if lookahead.ByteSize() > MAX_LOOKAHEAD_BYTES:
-            self._record.drop(
-                "too_large", f"{lookahead.ByteSize()} bytes of outcomes", len(lookahead.blocks)
-            )
-            return
-        # The next step was sent before this arrived: nobody's fault.
-        late = lookahead.step_id < self._last_step_id
-        for outcome in lookahead.blocks:
-            self._take_outcome(outcome, late)
-        # Without the answer the own block behind the claim is not known.
-        if lookahead.step_id in self._answered:
-            for claim in lookahead.complete:
-                self._take_complete(claim, late)
-
-    def _take_outcome(self, outcome: proposer_pb2.OutcomeBlock, late: bool) -> None:
-        block = outcome.block
-        mirror = self._mirrors.get(block.sequence_id)
-        if mirror is None or not _is_current(block.epoch, outcome.base_length, mirror):
-            if late:
-                self._record.lookahead_late += 1
-            else:
-                self._record.drop("stale_lookahead", f"for sequence {block.sequence_id}")
-            return
-        if not mirror.outlook.add(outcome):
-            self._record.drop("too_many_outcomes", f"more than {MAX_OUTCOMES} for one sequence")
-
-    def _take_complete(self, claim: proposer_pb2.CompleteOutcomes, late: bool) -> None:
-        mirror = self._mirrors.get(claim.sequence_id)
-        if mirror is None or not _is_current(claim.epoch, claim.base_length, mirror):
-            if not late:
-                self._record.drop("stale_lookahead", f"for sequence {claim.sequence_id}")
-        elif not mirror.outlook.complete(claim):
-            self._record.drop(
-                "bad_complete",
-                f"{len(claim.accepted)} positions and {len(claim.token_ids)} ids of outcomes; "
-                f"they must be as many, at most {MAX_NAMED}",
-            )
-
-    def _block_ahead(self, outcome: proposer_pb2.OutcomeBlock | None) -> DraftBlock | None:
-        """The block of an outcome that came true, where it is sound and not empty."""
-        if outcome is None:
-            return None
-        block = outcome.block
-        if block.base_length != outcome.base_length + len(outcome.outcome_token_ids):
-            self._record.drop("bad_outcome", "base and outcome do not add up")
-            return None
-        checked = self._checked(block, self._limits.max_draft_tokens, lookahead=True)
-        return checked if checked is not None and checked.token_ids else None
-
-    def _read_ahead(self, outcome: proposer_pb2.OutcomeBlock) -> DraftBlock | None:
-        """The same before it is used; what is wrong with it is counted when it is."""
-        block = outcome.block
-        if block.base_length != outcome.base_length + len(outcome.outcome_token_ids):
-            return None
-        try:
-            checked = self._check(block, self._limits.max_draft_tokens, lookahead=True)
-        except BadBlockError:
-            return None
-        return checked if checked.token_ids else None
-
-    def _checked(
-        self, block: proposer_pb2.DraftBlock, max_draft_tokens: int, *, lookahead: bool = False
-    ) -> DraftBlock | None:
-        try:
-            return self._check(block, max_draft_tokens, lookahead=lookahead)
-        except BadBlockError as error:
-            self._record.drop(error.reason, str(error))
-            return None
-
-    def _check(
-        self, block: proposer_pb2.DraftBlock, max_draft_tokens: int, *, lookahead: bool
-    ) -> DraftBlock:
-        return check_block(
-            block,
-            proposer=self._name,
-            max_draft_tokens=max_draft_tokens,
-            vocabulary_size=self._vocabulary_size,
-            q_forms=self._limits.q_forms,
-            lookahead=lookahead,
-        )
-
-
-def _is_current(epoch: int, base_length: int, mirror: Mirror) -> bool:
-    return not mirror.opening and epoch == mirror.epoch and base_length == mirror.sent

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from speculation.v1 import proposer_pb2, types_pb2
 
-from verifier_service.messages import DraftBlock, Sampling, SequenceView
+from verifier_service.messages import Sampling, SequenceView
+from verifier_service.proposer_ask import NOTHING, UNKNOWN, Ask, SentStep, Told
 from verifier_service.proposer_handshake import ProposerLimits
 from verifier_service.proposer_outlook import Outlook
 from verifier_service.proposer_state import ProposerRecord
@@ -22,58 +22,7 @@ OPEN_CHUNK_IDS = 16_384
 # Bounds one step's size and the time to build it; longer opens go on in the next steps.
 OPEN_IDS_PER_STEP = 65_536
 MAX_FAULTS = 3
-# The share of a step's asks that is let go where look-ahead has answered all others.
-_FEW = 0.1
 _SEED_MASK = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Drafts wanted of one sequence: what an honest answer must name."""
-
-    epoch: int
-    base_length: int
-    max_draft_tokens: int
-
-
-@dataclass(slots=True)
-class SentStep:
-    """One step as sent.
-
-    `ahead` holds, for each sequence where look-ahead could have answered, the outcome that came
-    true, or None; `hits` are the blocks that came of it, `covered` the sequences for which it had
-    said that there is no draft.
-    """
-
-    step_id: int
-    sent_at: float
-    asks: dict[int, Ask] = field(default_factory=dict)
-    ahead: dict[int, proposer_pb2.OutcomeBlock | None] = field(default_factory=dict)
-    hits: dict[int, DraftBlock] = field(default_factory=dict)
-    covered: set[int] = field(default_factory=set)
-
-    @property
-    def awaited(self) -> bool:
-        """Whether the answer could bring enough that look-ahead did not.
-
-        A few sequences' drafts are not worth what all others' time costs.
-        """
-        return len(self.asks) - len(self.hits) - len(self.covered) > _FEW * len(self.asks)
-
-
-class Told(NamedTuple):
-    """What is known of the answer to a view that was not sent yet.
-
-    Either `outcome` holds a block of which `wanted` drafts may be used, or `covered` says that
-    there is nothing to wait for; neither: the answer has to be waited for.
-    """
-
-    covered: bool
-    outcome: proposer_pb2.OutcomeBlock | None = None
-    wanted: int = 0
-
-
-_UNKNOWN, _NOTHING = Told(covered=False), Told(covered=True)
 
 
 @dataclass(slots=True)
@@ -138,15 +87,15 @@ class Mirrors:
         """What the answer to a view would be, as far as look-ahead has told it."""
         wanted = self._wanted(view)
         if wanted <= 0 or (view.only and view.only != self._name):
-            return _NOTHING
+            return NOTHING
         mirror = self._mirrors.get(view.sequence_id)
         if mirror is None:
             reason = self._unserved.get(view.sequence_id)
             full = len(self._mirrors) >= self._limits.max_sequences
-            return _NOTHING if reason and (reason != "over_capacity" or full) else _UNKNOWN
+            return NOTHING if reason and (reason != "over_capacity" or full) else UNKNOWN
         ids = tuple(view.ids[mirror.sent :])
         if mirror.opening or not ids:
-            return _UNKNOWN
+            return UNKNOWN
         outcome = mirror.outlook.block_behind(ids)
         return Told(mirror.outlook.excludes(ids), outcome, wanted)
 
