@@ -41,6 +41,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "fp8": {"quantization": "fp8"},
     "batch-invariant": {"batch_invariant": True},
     "eager": {"enforce_eager": True, "compile": False},
+    "uncaptured-prefill": {"max_captured_prefill_tokens": 0},
 }
 SHAPES = "1x1,1x2,1x5,1x9,8x1,8x5,32x1,32x5,128x1,128x5"
 # What tells compilers where to keep their code -> the folder's name.

@@ -48,6 +48,7 @@ class Bench:
     context: int = 512
     max_model_len: int = 4096
     max_num_seqs: int = 128
+    max_num_batched_tokens: int = 8192
     num_speculative_tokens: int = 8
     calls: int = 15
     new_tokens: int = 24
@@ -106,6 +107,33 @@ class Sequences:
         blocks = self.blocks(row, start + len(ids))
         samples = drafts is not None
         return Chunk(ids, start, blocks, drafts or 0, samples, sampling, sequence_ids=ids)
+
+    def decode(
+        self, sequences: list[list[int]], sampling: Sampling, steps: int, ahead: bool
+    ) -> None:
+        """Append `steps` tokens to each sequence, whose keys but the last one's are there.
+
+        `ahead` lets the engine begin each step before it is asked to.
+        """
+        from verifier_service.engines.base import Chunk
+
+        for _ in range(steps):
+            chunks = [
+                Chunk(
+                    ids[-1:],
+                    len(ids) - 1,
+                    self.blocks(row, len(ids) + 1),
+                    0,
+                    True,
+                    sampling,
+                    sequence_ids=ids,
+                )
+                for row, ids in enumerate(sequences)
+            ]
+            verdicts = self.engine.run(chunks, goes_on=(lambda _: True) if ahead else None)
+            for ids, verdict in zip(sequences, verdicts, strict=True):
+                assert verdict is not None
+                ids.extend(verdict.tokens)
 
 
 def made_up(row: int, tokens: int, vocab_size: int) -> list[int]:
@@ -169,6 +197,8 @@ def decoding(bench: Bench, engine: TorchEngine, rows: Sequences) -> list[dict[st
             ]
             line[name] = spent(engine, chunks, bench.calls)
             line[name] |= on_device(engine, chunks, bench.device)
+        if tokens == 1:
+            line |= steadily(bench, engine, rows, sequences)
         found.append(line)
     return found
 
@@ -179,6 +209,17 @@ def fill(bench: Bench, engine: TorchEngine, rows: Sequences) -> None:
     for row in range(min(rows.most, max(sequences for sequences, _ in bench.shapes))):
         ids = made_up(row, bench.context, engine.model.vocab_size)
         engine.run([rows.chunk(row, ids, 0, None, greedy)])
+
+
+def steadily(bench: Bench, engine: TorchEngine, rows: Sequences, sequences: int) -> dict[str, Any]:
+    """Milliseconds of a greedy plain step where each is begun before the host asks for it."""
+    greedy = samplings()["greedy"]
+    vocabulary = engine.model.vocab_size
+    texts = [made_up(row, bench.context, vocabulary) for row in range(sequences)]
+    rows.decode(texts, greedy, 4, ahead=True)
+    began = time.perf_counter_ns()
+    rows.decode(texts, greedy, 2 * bench.calls, ahead=True)
+    return {"steady_ms": round((time.perf_counter_ns() - began) * MS / (2 * bench.calls), 3)}
 
 
 def prefilling(bench: Bench, engine: TorchEngine, rows: Sequences) -> list[dict[str, Any]]:
@@ -212,6 +253,7 @@ def start(bench: Bench) -> TorchEngine:
             dtype=bench.dtype,
             max_model_len=bench.max_model_len,
             max_num_seqs=bench.max_num_seqs,
+            max_num_batched_tokens=bench.max_num_batched_tokens,
             num_speculative_tokens=bench.num_speculative_tokens,
             **bench.settings,
         )

@@ -1,4 +1,4 @@
-"""Whether an engine is right: captured steps against one uncaptured pass, right drafts, equal bits.
+"""Whether an engine is right: steps against one pass over all, right drafts, equal bits.
 
 Knows chunks, verdicts and the target's tokenizer; does not look inside the engine. An answer that
 was decoded token by token is captured steps' where the engine captures; the same answer offered as
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
+from operator import eq
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.gpu_engine_case import Sequences, made_up, samplings
@@ -50,7 +52,8 @@ class Checks:
         found: dict[str, list[int]] = {}
         for name in CHOICES:
             sampling = samplings()[name]
-            answers = self.answers[name] = self._decode(prompts, sampling)
+            answers = self.answers[name] = self._decode(prompts, sampling, ahead=False)
+            begun = self._decode(prompts, sampling, ahead=True)
             accepted = self._accepted(prompts, answers, sampling)
             whole = [
                 self._agreeing(prompt, answer, sampling)
@@ -58,7 +61,11 @@ class Checks:
             ]
             total = self._new_tokens * len(prompts)
             found[f"{name}: right drafts accepted"] = [accepted, self._drafts * len(prompts)]
-            found[f"{name}: tokens equal those of one uncaptured step"] = [sum(whole), total]
+            found[f"{name}: tokens equal those of one step over them all"] = [sum(whole), total]
+            found[f"{name}: tokens equal with steps begun ahead"] = [
+                sum(map(int, map(eq, chain(*answers), chain(*begun)))),
+                total,
+            ]
         return found | self._equal_bits()
 
     def _prompts(self) -> list[list[int]]:
@@ -77,18 +84,14 @@ class Checks:
         """Compute the keys of `ids`, without choosing."""
         self._engine.run([self._rows.chunk(row, ids, 0, None, sampling)])
 
-    def _decode(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[list[int]]:
+    def _decode(
+        self, prompts: Sequence[list[int]], sampling: Sampling, ahead: bool
+    ) -> list[list[int]]:
         """Answers token by token, all prompts beside each other."""
         sequences = [list(prompt) for prompt in prompts]
         for row, prompt in enumerate(prompts):
             self._fill(row, prompt[:-1], sampling)
-        for _ in range(self._new_tokens):
-            chunks = [
-                self._rows.chunk(row, ids[-1:], len(ids) - 1, 0, sampling)
-                for row, ids in enumerate(sequences)
-            ]
-            for ids, verdict in zip(sequences, self._run(chunks), strict=True):
-                ids.extend(verdict.tokens)
+        self._rows.decode(sequences, sampling, self._new_tokens, ahead)
         return [ids[len(prompt) :] for ids, prompt in zip(sequences, prompts, strict=True)]
 
     def _accepted(

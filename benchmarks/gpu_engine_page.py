@@ -19,10 +19,11 @@ NOTES = (
     "the call (the choice, the copies). What is left of the step is the host's.",
     "Filtered: temperature 1, top_p 0.9, top_k 50. Prefill: one call, the prompt's last token "
     "chooses; *beside* so many decoding sequences.",
-    "Checks: right drafts are the answer's own tokens; *one uncaptured step* offers an answer that "
-    "was decoded token by token as drafts behind its prompt (where rounding decides a near-tie, "
-    "the rest of that answer counts as different); equal bits compares the log-probabilities "
-    "of a row's top tokens.",
+    "Steady: plain steps one behind the other, each begun before the host asks for it.",
+    "Checks: right drafts are the answer's own tokens; *one step over them all* offers an answer "
+    "that was decoded token by token as drafts behind its prompt, which is no captured shape "
+    "(where rounding decides a near-tie, the rest of that answer counts as different); equal bits "
+    "compares the log-probabilities of a row's top tokens.",
 )
 
 
@@ -148,9 +149,15 @@ def _decoding(result: dict[str, Any]) -> str:
     heads = [f"{name}" for name in choices]
     shown = [
         table_line(
-            ["sequences × tokens", *heads, "kernels: forward", "others " + " / ".join(heads)]
+            [
+                "sequences × tokens",
+                *heads,
+                "steady",
+                "kernels: forward",
+                "others " + " / ".join(heads),
+            ]
         ),
-        table_line(["---", *["---:"] * (len(heads) + 2)]),
+        table_line(["---", *["---:"] * (len(heads) + 3)]),
     ]
     for line in lines:
         greedy = line[choices[0]]
@@ -163,6 +170,7 @@ def _decoding(result: dict[str, Any]) -> str:
                 [
                     f"{line['sequences']} × {line['tokens']}",
                     *(_run(line[name]) for name in choices),
+                    f"{line['steady_ms']:.2f}" if "steady_ms" in line else "–",
                     forward,
                     " / ".join("–" if other is None else f"{other:.2f}" for other in others),
                 ]

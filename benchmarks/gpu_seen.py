@@ -18,7 +18,7 @@ EXPLANATION = (
     "Clients: how much of one core the load generator took. Card busy: nvidia-smi's utilization, "
     "the share of time in which any kernel ran, coarsely sampled. The server's own times: mean "
     "milliseconds × how many, and their sum as a share of the wall clock (several may run at "
-    "once)."
+    "once). Device busy: the engine's own account, by events between the launches of its steps."
 )
 
 

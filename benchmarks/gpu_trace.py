@@ -31,6 +31,7 @@ from benchmarks.gpu_trace_page import Traced, TraceReport
 from benchmarks.host_marks import Watched, marking
 from benchmarks.machine import describe_machine, public_command
 from benchmarks.report_files import write_report
+from outrider import garbage
 from outrider.checkpoints import ModelStore
 from outrider.config import cache_directory
 from outrider.model_folders import resolve_model
@@ -58,7 +59,7 @@ def watched(engine: type, source: type) -> list[Watched]:
 
     return [
         Watched(Core, {"_take_commands": "loop: commands", "_flush": "loop: hand out"}),
-        Watched(Core, {"_snapshot": "loop: statistics"}),
+        Watched(Core, {"_snapshot": "loop: statistics", "_foreseen": "proposers: foreseen"}),
         Watched(engine, {"run": RUN, "copy_blocks": "engine: copy blocks"}),
         Watched(
             Scheduler,
@@ -93,7 +94,9 @@ def trace(
         chrome = options.chrome / f"trace-{mode}-{load.clients}.json.gz"
     with load:
         load.wait_until_decoding(options.settle_tokens)
+        account = _account(load)
         untraced, _ = _speed(load, options.seconds)
+        own = _own_idle(account, _account(load))
         with (
             marking(kinds, ENGINE_THREAD) as host,
             profiled(options.device, chrome) as profile,
@@ -110,6 +113,7 @@ def trace(
         traced=round(traced, 1),
         verifying=round(counted / max(found.steps, 1), 3),
         speculation=state,
+        own_idle=own,
         idle=found,
     )
     return made, host.missing
@@ -125,6 +129,20 @@ def _speed(load: Load, seconds: float) -> tuple[float, int]:
     time.sleep(max(0.0, began + seconds - time.perf_counter()))
     now = load.counts.since(before)
     return now.tokens / (time.perf_counter() - began), now.rounds
+
+
+def _account(load: Load) -> tuple[float, float | None]:
+    """Now, and how long the device has worked by the engine's own account, in seconds."""
+    return time.perf_counter(), load.core.stats().device_busy_s
+
+
+def _own_idle(
+    before: tuple[float, float | None], after: tuple[float, float | None]
+) -> float | None:
+    """The idle share between two looks; None where the engine keeps no account."""
+    if before[1] is None or after[1] is None:
+        return None
+    return round(1 - (after[1] - before[1]) / (after[0] - before[0]), 4)
 
 
 def settings(
@@ -184,6 +202,8 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
         backend = load_backend(settings(options, model, addresses), uuid.uuid4().hex)
         stack.callback(backend.close)
         report = replace(report, start_seconds=round(time.monotonic() - began, 1))
+        # As the engine's own process does once it serves.
+        garbage.settle()
         warm_profiler(options.device)
         kinds = watched(TorchEngine, type(backend.source))
         wait_connected(backend.proposers, len(addresses))

@@ -20,7 +20,8 @@ SHOWN = 4
 NOTES = (
     "Idle: the share of the traced time in which no launch was under way on the device; a captured "
     "step counts as one launch from its first kernel to its last. *Kernels*: the share in which "
-    "a kernel ran.",
+    "a kernel ran. *Own account*: the idle share of the second before, without the profiler, as "
+    "the engine's own events have it.",
     "The engine's core runs in the benchmark's process, under the load of so many clients that "
     "each ask again when they are answered; proposers are processes of their own on Unix sockets. "
     "The edge (text, HTTP) is left out: it has another process where it matters.",
@@ -32,7 +33,10 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """One load's trace. Tokens a second: without the profiler, then with it."""
+    """One load's trace. Tokens a second: without the profiler, then with it.
+
+    `own_idle` is the idle share without the profiler, by the engine's account; None without one.
+    """
 
     mode: str
     clients: int
@@ -42,6 +46,7 @@ class Traced:
     verifying: float
     speculation: str
     idle: Idle
+    own_idle: float | None = None
 
     @property
     def bar(self) -> float:
@@ -57,6 +62,7 @@ class Traced:
             "rounds_with_drafts_per_step": self.verifying,
             "speculation": self.speculation,
             "bar": self.bar,
+            "own_idle_share": self.own_idle,
             **self.idle.to_json(),
         }
 
@@ -71,6 +77,7 @@ class Traced:
             values["rounds_with_drafts_per_step"],
             values["speculation"],
             Idle.from_json(values),
+            values["own_idle_share"],
         )
 
 
@@ -128,7 +135,8 @@ class TraceReport:
         return "\n\n".join(sections) + "\n"
 
     def _summary(self) -> str:
-        heads = ("tokens/s (traced)", "steps", "ms a step", "drafts", "kernels", "idle", "bar")
+        measured = ("tokens/s (traced)", "steps", "ms a step", "drafts")
+        heads = (*measured, "kernels", "own account", "idle", "bar")
         lines = [
             table_line(["", *heads]),
             table_line(["---", *["---:"] * len(heads)]),
@@ -145,6 +153,7 @@ class TraceReport:
                         f"{1000 * found.seconds / max(found.steps, 1):.2f}",
                         f"{trace.verifying:.2f} rounds a step",
                         f"{100 * found.kernels:.1f} %",
+                        "–" if trace.own_idle is None else f"{100 * trace.own_idle:.1f} %",
                         f"**{100 * found.idle:.1f} %**",
                         f"≤ {100 * trace.bar:.0f} % {met}",
                     ]

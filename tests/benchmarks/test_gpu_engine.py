@@ -98,7 +98,7 @@ def test_one_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     assert "| 8 × 5 | 5.00 | 10.00 (×2.00) |" in page
     assert "| greedy: tokens equal the first column's | 3/3 | 2/3 |" in page
     row = "| 8 × 5 | 5.00 (4.90–5.10) | 5.00 (4.90–5.10) | 5.00 (4.90–5.10) |"
-    assert f"{row} 4.60 (4.80) | 0.07 / 0.07 / 0.07 |" in page
+    assert f"{row} – | 4.60 (4.80) | 0.07 / 0.07 / 0.07 |" in page
     assert "Prefill: 512 tokens beside 8 12.5 ms." in page
     assert "interrupted" not in page
 

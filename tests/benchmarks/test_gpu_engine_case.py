@@ -36,6 +36,7 @@ def test_each_shape_there_is_room_for_is_timed_with_every_choice(report: dict[st
     assert shapes == [(1, 1), (2, 3)]
     for line in report["decoding"]:
         assert min(line[choice]["run_ms"] for choice in ("greedy", "random", "filtered")) > 0
+    assert [line.get("steady_ms", 0) > 0 for line in report["decoding"]] == [True, False]
 
 
 def test_prefill_is_timed_alone_and_beside_decoding(report: dict[str, Any]) -> None:
@@ -47,7 +48,8 @@ def test_an_engine_that_is_right_passes_in_float32(report: dict[str, Any]) -> No
     checks = report["checks"]
     for choice in ("greedy", "random"):
         assert checks[f"{choice}: right drafts accepted"] == [9, 9]
-        assert checks[f"{choice}: tokens equal those of one uncaptured step"] == [15, 15]
+        assert checks[f"{choice}: tokens equal those of one step over them all"] == [15, 15]
+        assert checks[f"{choice}: tokens equal with steps begun ahead"] == [15, 15]
     assert {name for name in checks if name.startswith("rows of equal bits")} == {
         "rows of equal bits beside 7 others",
         "rows of equal bits after a prompt in pieces of 100",

@@ -15,7 +15,8 @@ from benchmarks.gpu_card import (
     parse_description,
 )
 from benchmarks.gpu_readings import Timing, difference, times, timings
-from benchmarks.gpu_seen import seen
+from benchmarks.gpu_seen import seen, seen_table
+from benchmarks.measurements import Measurements
 from benchmarks.systems import Work
 from outrider.errors import OperationError
 from tests.benchmarks.gpu_fakes import Engine, item
@@ -54,6 +55,18 @@ def test_times_are_our_own_seconds_over_all_verifiers() -> None:
 
 def test_only_what_was_added_is_a_reading() -> None:
     assert difference({"a": 1.0, "b": 2.0}, {"a": 1.5, "b": 2.0, "c": 3.0}) == {"a": 0.5, "c": 3.0}
+
+
+def test_the_engines_account_of_the_device_is_shown_as_a_share() -> None:
+    text = (
+        "# TYPE outrider:device_busy_seconds counter\n"
+        'outrider:device_busy_seconds_total{engine="0",model_name="m"} 3.5\n'
+    )
+    added = difference({"outrider:device_busy_seconds_total": 3.0}, times(text))
+    assert added == {"outrider:device_busy_seconds_total": pytest.approx(0.5)}
+    # 128 tokens at 64 tokens a second took two seconds.
+    page = seen_table(Measurements([replace(item("a", 64), readings=added)]))
+    assert "| device busy |" in page and page.splitlines()[-1].endswith("| 25 % |")
 
 
 def test_timings_are_summed_over_stretches() -> None:

@@ -114,6 +114,19 @@ def test_the_page_holds_traces_against_the_bars() -> None:
     assert TraceReport.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
+def test_the_engines_own_account_is_read_around_the_untraced_stretch(core: Core) -> None:
+    engine = core._engine
+    assert isinstance(engine, ToyEngine)
+    engine.busy_s = 5.0
+    made, _ = trace(
+        watched(ToyEngine, ToySource), load(core, speculating=False), options(), "plain"
+    )
+    # The toy's device never works.
+    assert made.own_idle == 1.0
+    page = TraceReport("c", {}, {}, traces=(made,)).to_markdown()
+    assert "| 100.0 % |" in page
+
+
 def test_bad_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--modes", "all"], ["--new-tokens", "9999"]):
         with pytest.raises(SystemExit):
