@@ -59,7 +59,7 @@ def test_only_what_was_added_is_a_reading() -> None:
 
 def test_the_engines_account_of_the_device_is_shown_as_a_share() -> None:
     text = (
-        "# TYPE outrider:device_busy_seconds counter\n"
+        "# TYPE outrider:device_busy_seconds_total counter\n"
         'outrider:device_busy_seconds_total{engine="0",model_name="m"} 3.5\n'
     )
     added = difference({"outrider:device_busy_seconds_total": 3.0}, times(text))
