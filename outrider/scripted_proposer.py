@@ -31,6 +31,7 @@ class HeldSequence:
 Draft = Callable[[Sequence[int], int], Sequence[int]]
 Spoil = Callable[[proposer_pb2.ProposeResponse], Iterable[proposer_pb2.ProposeResponse | bytes]]
 Outcomes = Callable[[Sequence[int]], Iterable[tuple[Sequence[int], Sequence[int]]]]
+Ends = Callable[[Sequence[int]], Sequence[tuple[int, int]] | None]
 
 
 def count_up(ids: Sequence[int], k: int) -> Sequence[int]:
@@ -57,8 +58,9 @@ class ScriptedProposer:
     """A process that serves any number of streams, one after the other; a `PeerFactory`.
 
     `draft(ids, k)` gives a block's ids; `outcomes(ids)` pairs of (outcome ids, draft ids) to push
-    ahead; `spoil` replaces each answer by any messages or bytes; `faults` are sequence ids to call
-    unknown in the next answer. `hellos`, `steps`, `closes` and `sequences` are what it was told.
+    ahead; `ends(ids)` what it claims to be all ends with a draft, None for no claim; `spoil`
+    replaces each answer by any messages or bytes; `faults` are sequence ids to call unknown in the
+    next answer. `hellos`, `steps`, `closes` and `sequences` are what it was told.
     """
 
     def __init__(
@@ -67,11 +69,13 @@ class ScriptedProposer:
         welcome: proposer_pb2.Capabilities | None = None,
         draft: Draft = count_up,
         outcomes: Outcomes | None = None,
+        ends: Ends | None = None,
         spoil: Spoil | None = None,
     ) -> None:
         self.welcome = welcome or capabilities()
         self.draft = draft
         self.outcomes = outcomes
+        self.ends = ends
         self.spoil = spoil
         self.faults: list[int] = []
         self.hellos: list[proposer_pb2.Hello] = []
@@ -124,6 +128,14 @@ class ScriptedProposer:
                 if not held.complete:
                     raise ProtocolError("drafts asked of a sequence whose open goes on")
                 drafts.blocks.append(self._block(update, held.ids, update.max_draft_tokens))
+                if (ends := self.ends(held.ids) if self.ends else None) is not None:
+                    lookahead.complete.add(
+                        sequence_id=update.sequence_id,
+                        epoch=update.epoch,
+                        base_length=len(held.ids),
+                        accepted=[kept for kept, _ in ends],
+                        token_ids=[token for _, token in ends],
+                    )
                 for outcome, ids in self.outcomes(held.ids) if self.outcomes else ():
                     lookahead.blocks.add(
                         base_length=len(held.ids),
@@ -142,7 +154,7 @@ class ScriptedProposer:
             if not known and close.sequence_id not in self.forgotten:
                 raise ProtocolError(f"close of unknown sequence {close.sequence_id}")
         self._say(proposer_pb2.ProposeResponse(drafts=drafts))
-        if lookahead.blocks:
+        if lookahead.blocks or lookahead.complete:
             self._say(proposer_pb2.ProposeResponse(lookahead=lookahead))
 
     def _block(
