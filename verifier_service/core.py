@@ -37,7 +37,10 @@ class QueueFullError(Exception):
 
 
 class EngineCore(Protocol):
-    """Runs the scheduler and engine on a thread of its own; all methods are thread-safe."""
+    """Runs scheduler and engine on a thread or in a process of their own.
+
+    All methods are thread-safe.
+    """
 
     @property
     def model(self) -> ModelInfo: ...

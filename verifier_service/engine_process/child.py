@@ -34,6 +34,7 @@ def main(descriptor: int) -> None:
     from multiprocessing.connection import Connection
 
     from outrider import garbage
+    from outrider.parent import end_now
 
     os.set_inheritable(descriptor, False)
     connection = Connection(descriptor)
@@ -44,12 +45,12 @@ def main(descriptor: int) -> None:
     try:
         start: Start = wire.decode(connection.recv_bytes())
     except EOFError:
-        return
+        end_now()
     orders = _Orders(connection)
     host = build(start, connection)
     if host is None:
         orders.expect_end()
-        return
+        end_now()
     garbage.settle()
     orders.serve(host)
     host.ended.wait()
@@ -58,6 +59,8 @@ def main(descriptor: int) -> None:
     late.daemon = True
     late.start()
     host.close()
+    # The interpreter's cleanup of an engine takes a second, and nobody needs it any more.
+    end_now()
 
 
 class _Orders:

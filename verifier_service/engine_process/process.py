@@ -15,6 +15,8 @@ import threading
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
+from outrider.errors import OperationError
+
 _REAP_S = 5.0
 
 
@@ -28,20 +30,21 @@ class EngineProcess:
 
     @classmethod
     def start(cls) -> EngineProcess:
-        """Start the child; it begins to import what an engine needs. Raises OSError."""
+        """Start the child; it begins to import what an engine needs. Raises OperationError."""
         ours, theirs = Pipe()
+        module = "verifier_service.engine_process.child"
         with theirs:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "verifier_service.engine_process.child",
-                    str(theirs.fileno()),
-                ],
-                pass_fds=(theirs.fileno(),),
-                # The parent's own may be the pipe that tells it when to end.
-                stdin=subprocess.DEVNULL,
-            )
+            command = [sys.executable, "-m", module, str(theirs.fileno())]
+            try:
+                process = subprocess.Popen(
+                    command,
+                    pass_fds=(theirs.fileno(),),
+                    # The parent's own may be the pipe that tells it when to end.
+                    stdin=subprocess.DEVNULL,
+                )
+            except OSError as error:
+                ours.close()
+                raise OperationError(f"the engine's process does not start: {error}") from error
         return cls(process, ours)
 
     @property

@@ -77,6 +77,10 @@ class RemoteCore:
         Where the queue seems full, the process is asked whether it is: that takes less than a
         millisecond as a rule, at most 0.1 s.
         """
+        if request.constraint is not None:
+            raise ValueError(
+                "a constraint cannot be sent to the engine's process, its structure can"
+            )
         with self._changed:
             if self._waiting >= self._max_waiting and self._may_look():
                 self._look()

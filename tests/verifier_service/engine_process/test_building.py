@@ -124,6 +124,14 @@ def test_the_engine_runs_apart_where_asked_or_on_cuda(
     assert runs_apart(settings_for("unix:v", engine_process=asked, device=device)) is apart
 
 
+def test_a_process_that_does_not_start_is_an_error_of_the_operation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.executable", "/nonexistent/python")
+    with pytest.raises(OperationError, match=r"^the engine's process does not start: "):
+        EngineProcess.start()
+
+
 class Driver:
     """libcuda, as far as it is asked."""
 

@@ -10,6 +10,7 @@ import pytest
 from tests.toy_engine import ToyEngine
 from tests.verifier_service.engine_process.joined import WAIT_S, Answer, Far, join, joined
 from tests.verifier_service.engine_process.toy_core import build
+from tests.verifier_service.grammar.toy_grammar import constraint
 from tests.verifier_service.serving import settings_for
 from tests.verifier_service.test_loop import GatedEngine, make
 from verifier_service.core import CoreStats, EngineCore, QueueFullError
@@ -165,6 +166,16 @@ def test_a_queue_that_only_seems_full_takes_requests() -> None:
             answer = Answer()
             remote.submit(request(str(number), 1), answer)
             assert answer.wait().tokens
+
+
+def test_a_constraint_that_cannot_travel_is_refused_at_once() -> None:
+    core, _ = make(ToyEngine())
+    with joined(core) as remote:
+        asked = request("a")
+        asked.constraint = constraint("a+")
+        with pytest.raises(ValueError, match="its structure can"):
+            remote.submit(asked, Answer())
+        assert not remote._sinks
 
 
 def test_a_failing_engine_fails_its_requests_and_takes_no_more() -> None:
