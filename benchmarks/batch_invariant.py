@@ -1,10 +1,11 @@
-"""What `--batch-invariant` costs on a CPU, and which bits differ without it, as JSON.
+"""What `--batch-invariant` costs, and which bits differ without it, as JSON.
 
-    python -m benchmarks.batch_invariant --model FOLDER > batch_invariant.json
+    python -m benchmarks.batch_invariant --model FOLDER [--device cuda] > batch_invariant.json
 
 Two engines on the same weights, one with the option, take turns at the same step, so a machine
-that slows down slows both; what counts is processor time, of one thread by default, so that a busy
-machine's waits do not. Beside the times: how many rows of logits of a sequence are the same
+that slows down slows both. On a CPU what counts is processor time, of one thread by default, so
+that a busy machine's waits do not; on a GPU it is the time until the step's tokens are there.
+Beside the times: how many rows of logits of a sequence are the same
 bits alone and token by token as with drafts, in chunks of the prompt, and beside seven others.
 """
 
@@ -30,6 +31,8 @@ from verifier_service.settings import VerifierSettings
 CONTEXT = 256
 OTHERS = 7
 LENGTH = CONTEXT + 16
+# Of each engine on a GPU, where two of them share the memory.
+CACHE_BYTES = 2 << 30
 # Ids that every vocabulary of interest has, its special ones left out.
 FIRST_ID, LAST_ID = 1000, 30_000
 GREEDY = Sampling(temperature=0.0)
@@ -77,13 +80,14 @@ def chunk(
 
 
 def timed(engine: TorchEngine, load: Load) -> float:
-    """Processor seconds of one step, of all threads."""
+    """Seconds of one step: of all processor threads, or on a GPU from begin to end."""
+    clock = time.process_time if engine.model.device == "cpu" else time.perf_counter
     end = load.start + load.queries
     rows = 1 if load.start == 0 else load.queries
     chunks = [chunk(engine, row, load.start, end, rows) for row in range(load.sequences)]
-    started = time.process_time()
+    started = clock()
     engine.run(chunks)
-    return time.process_time() - started
+    return clock() - started
 
 
 def fill(engine: TorchEngine) -> None:
@@ -158,16 +162,18 @@ def same_rows(engine: TorchEngine) -> dict[str, str]:
     return counts
 
 
-def measure(folder: Path, dtype: str, repeats: int, threads: int) -> dict[str, Any]:
+def measure(folder: Path, device: str, dtype: str, repeats: int, threads: int) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "model": str(folder),
         "listen": "unix:unused",
         "served_model_name": "model",
-        "device": "cpu",
+        "device": device,
         "dtype": dtype,
         "max_model_len": 512,
         "max_num_seqs": OTHERS + 1,
         "threads": threads,
+        "num_speculative_tokens": max(load.queries for load in LOADS if load.start) - 1,
+        "kv_cache_bytes": None if device == "cpu" else CACHE_BYTES,
     }
     engines = [
         TorchEngine(VerifierSettings(**settings, batch_invariant=invariant))
@@ -189,6 +195,7 @@ def measure(folder: Path, dtype: str, repeats: int, threads: int) -> dict[str, A
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", type=Path, required=True, help="a folder")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
@@ -210,7 +217,7 @@ def main() -> None:
             {"--model": options.model.name},
         ),
         "results": [
-            measure(options.model, dtype, options.repeats, options.threads)
+            measure(options.model, options.device, dtype, options.repeats, options.threads)
             for dtype in options.dtype
         ],
     }

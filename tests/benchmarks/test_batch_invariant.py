@@ -22,7 +22,7 @@ def test_a_report_has_its_loads_and_all_rows_are_the_same_with_the_option(
     monkeypatch.setattr(batch_invariant, "LOADS", (Load("1 sequence, 4 drafts", 1, 5, 40),))
     before = torch.get_num_threads()
     try:
-        result = measure(folder, "float32", 1, 1)
+        result = measure(folder, "cpu", "float32", 1, 1)
     finally:
         torch.set_num_threads(before)
     (load,) = result["cost"]
