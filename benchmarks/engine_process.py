@@ -73,35 +73,36 @@ class Load:
                 self.tokens += len(message.delta.token_ids)
 
 
-async def measure(case: str, engine: str, clients: int, seconds: float, model: Path) -> Reading:
-    """Start a verifier, load it, read it for `seconds`."""
+async def measure(
+    case: str, engine: str, clients: Sequence[int], seconds: float, model: Path
+) -> list[Reading]:
+    """Start a verifier, and read it for `seconds` under each number of clients."""
     async with _verifier(case, engine, model) as stub:
-        load = Load(stub)
-        tasks = [asyncio.create_task(load.client()) for _ in range(clients)]
-        while load.begun < clients:
-            await asyncio.sleep(0.05)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        await asyncio.sleep(_SETTLE_S)
-        loop = asyncio.get_running_loop()
-        before, begun, tokens = await _plain(stub), loop.time(), load.tokens
-        await asyncio.sleep(seconds)
-        after, ended = await _plain(stub), loop.time()
-        tokens = load.tokens - tokens
+        return [await _read(stub, case, engine, number, seconds) for number in clients]
+
+
+async def _read(stub: Any, case: str, engine: str, clients: int, seconds: float) -> Reading:
+    load = Load(stub)
+    tasks = [asyncio.create_task(load.client()) for _ in range(clients)]
+    while load.begun < clients:
+        await asyncio.sleep(0.05)
         for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    steps = after[0] - before[0]
-    passed = ended - begun
-    return Reading(
-        case,
-        engine,
-        clients,
-        steps / passed,
-        (after[1] - before[1]) / steps * 1e3,
-        tokens / passed,
-    )
+            if task.done():
+                task.result()
+    await asyncio.sleep(_SETTLE_S)
+    loop = asyncio.get_running_loop()
+    before, begun, tokens = await _plain(stub), loop.time(), load.tokens
+    await asyncio.sleep(seconds)
+    after, ended = await _plain(stub), loop.time()
+    tokens = load.tokens - tokens
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    steps, passed = after[0] - before[0], ended - begun
+    run_ms = (after[1] - before[1]) / steps * 1e3
+    reading = Reading(case, engine, clients, steps / passed, run_ms, tokens / passed)
+    sys.stderr.write(f"{reading}\n")
+    return reading
 
 
 async def _plain(stub: Any) -> tuple[int, float]:
@@ -181,11 +182,10 @@ async def _measure_all(options: argparse.Namespace) -> list[Reading]:
     readings = []
     for _ in range(options.repetitions):
         for case in options.cases:
-            for clients in options.clients:
-                for engine in ENGINES:
-                    reading = await measure(case, engine, clients, options.seconds, options.model)
-                    sys.stderr.write(f"{reading}\n")
-                    readings.append(reading)
+            for engine in ENGINES:
+                readings += await measure(
+                    case, engine, options.clients, options.seconds, options.model
+                )
     return readings
 
 
