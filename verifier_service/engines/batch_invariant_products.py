@@ -50,7 +50,9 @@ def narrow_tile(outputs: int, itemsize: int) -> Tile:
     serves the larger tile. Few columns leave enough programs to keep all multiprocessors reading.
     """
     columns = 16 if outputs <= 4096 else 32 if outputs <= 32768 else 64
-    return Tile(64, columns, 256 // itemsize, warps=4, stages=4 if itemsize == 2 else 2)
+    # 96 KiB of shared memory at most, which smaller cards have as well.
+    stages = 2 if itemsize == 4 else 3 if columns == 64 else 4
+    return Tile(64, columns, 256 // itemsize, warps=4, stages=stages)
 
 
 def wide_tile(itemsize: int) -> Tile:

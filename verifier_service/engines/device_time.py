@@ -49,14 +49,9 @@ class DeviceTime:
     @contextmanager
     def launch(self) -> Iterator[None]:
         """Around what is given to the device; one launch does not stand inside another."""
-        self._settle()
-        start = self._newest
-        if start is None or start.query():
-            start = self._recorded()
+        start = self._begin()
         yield
-        end = self._recorded()
-        self._pending.append((start, end))
-        self._newest = end
+        self._end(start)
 
     def seconds(self) -> float:
         """Busy seconds of all launches that have ended."""
@@ -70,12 +65,22 @@ class DeviceTime:
             replay = capture(function)
 
             def replay_timed() -> None:
-                with self.launch():
-                    replay()
+                start = self._begin()
+                replay()
+                self._end(start)
 
             return replay_timed
 
         return capture_timed
+
+    def _begin(self) -> Mark:
+        self._settle()
+        newest = self._newest
+        return self._recorded() if newest is None or newest.query() else newest
+
+    def _end(self, start: Mark) -> None:
+        self._newest = end = self._recorded()
+        self._pending.append((start, end))
 
     def _recorded(self) -> Mark:
         mark = self._mark()

@@ -36,7 +36,7 @@ def test_tiles_suit_one_instruction_and_the_memory_of_a_multiprocessor(
         # Hopper's instruction takes 64 rows and a multiple of 8 columns, 16 deep.
         assert tile.rows % 64 == 0 and tile.columns % 8 == 0 and tile.depth % 16 == 0
         held = (tile.rows + tile.columns) * tile.depth * itemsize * tile.stages
-        assert held <= 160 << 10
+        assert held <= 96 << 10
 
 
 def test_a_fixed_layer_is_the_layer_and_shares_its_weights() -> None:
