@@ -68,9 +68,12 @@ def run_part(command: Sequence[str], log: Path, seconds: float) -> int:
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Tell a process that leads its own group to end, as Ctrl-C does; then end its whole group."""
+    """Tell a process that leads its own group to end; then end whatever is left of the group.
+
+    By SIGTERM, which the benchmarks take as Ctrl-C: a shell's background job ignores SIGINT.
+    """
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -140,7 +140,8 @@ def test_every_command_is_one_that_its_benchmark_takes(tmp_path: Path) -> None:
 
 def test_a_part_is_told_to_end_and_what_it_started_ends_too() -> None:
     script = (
-        "import subprocess, sys\n"
+        "import signal, subprocess, sys\n"
+        "signal.signal(signal.SIGTERM, signal.default_int_handler)\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "try:\n    print(child.pid, flush=True)\n    child.wait()\n"
         "except KeyboardInterrupt:\n    print('ended', flush=True)\n"
