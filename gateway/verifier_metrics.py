@@ -254,7 +254,7 @@ class VerifierSnapshot(Collector):
         )
         lookahead = CounterMetricFamily(
             "outrider:proposer_lookahead",
-            "Rounds whose draft had been prepared before the outcome was known, and those not.",
+            "Asks that look-ahead had answered with a draft or with none, and those it had not.",
             labels=[*names, "result"],
         )
         for labels, info in self._infos:
@@ -265,6 +265,7 @@ class VerifierSnapshot(Collector):
                 for reason, count in sorted(proposer.dropped.items()):
                     dropped.add_metric([*place, reason], count)
                 lookahead.add_metric([*place, "hit"], proposer.lookahead_hits)
+                lookahead.add_metric([*place, "none"], proposer.lookahead_none)
                 lookahead.add_metric([*place, "miss"], proposer.lookahead_misses)
         yield from (connected, blocks, dropped, lookahead)
         for name, help_text, field in (

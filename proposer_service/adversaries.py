@@ -44,6 +44,7 @@ class Kind(StrEnum):
     FLOOD = "flood"
     GARBAGE = "garbage"
     OTHER_VOCABULARY = "other_vocabulary"
+    FALSE_CLAIM = "false_claim"
 
 
 class BadProposer(Proposer):
@@ -166,6 +167,7 @@ def spoil_for(kind: Kind) -> Spoil:
         Kind.STALE_BASE: _with_blocks(lambda block: _shift(block, "base_length")),
         Kind.WRONG_LENGTH: _with_blocks(lambda block: block.token_ids.extend([1] * 300)),
         Kind.FLOOD: lambda message: (message,) * _FLOOD,
+        Kind.FALSE_CLAIM: _claim_nothing,
         Kind.GARBAGE: lambda message: (b"\xff\xfe no message", message.SerializeToString()[:-3]),
     }.get(kind, lambda message: (message,))
 
@@ -182,6 +184,18 @@ class _Reorder:
             return ()
         ready, self._held = self._held, []
         return ready
+
+
+def _claim_nothing(message: proposer_pb2.ProposeResponse) -> Sequence[Message]:
+    """Look-ahead that says of each sequence that no draft will come; it answers all the same."""
+    spoiled = proposer_pb2.ProposeResponse()
+    spoiled.CopyFrom(message)
+    if spoiled.HasField("lookahead"):
+        del spoiled.lookahead.blocks[:]
+    for claim in spoiled.lookahead.complete:
+        del claim.accepted[:]
+        del claim.token_ids[:]
+    return (spoiled,)
 
 
 def _with_blocks(change: Callable[[proposer_pb2.DraftBlock], None]) -> Spoil:
@@ -226,6 +240,9 @@ async def start_adversary(
         proposer = always_wrong(truth or (lambda text, k: [text[-1]] * k), vocabulary_size)
     elif kind is Kind.OUT_OF_RANGE:
         proposer = out_of_range(vocabulary_size)
+    elif kind is Kind.FALSE_CLAIM:
+        # Where windows may be a single token, nothing is claimed.
+        proposer = NgramProposer(2, 3)
     capabilities = describe(
         instance_id=f"{kind}-{seed}",
         name=kind.value,

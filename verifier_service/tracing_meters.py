@@ -38,6 +38,7 @@ class VerifierMeters:
             (telemetry.METRIC_OFF_ROUNDS, "{round}", self._off_rounds),
             (telemetry.METRIC_LOOKAHEAD_HITS, "{block}", self._lookahead_hits),
             (telemetry.METRIC_LOOKAHEAD_MISSES, "{block}", self._lookahead_misses),
+            (telemetry.METRIC_LOOKAHEAD_NONE, "{block}", self._lookahead_none),
         ):
             meter.create_observable_counter(name, [_callback(observe)], unit=unit)
         for name, observe in (
@@ -76,6 +77,13 @@ class VerifierMeters:
                 message = state.to_proto()
                 attributes = _proposer(message.name, message.method)
                 yield self._observation(message.lookahead_misses, attributes)
+
+    def _lookahead_none(self) -> Iterator[Observation]:
+        for state in self._backend.proposers.states():
+            if state.name:
+                message = state.to_proto()
+                attributes = _proposer(message.name, message.method)
+                yield self._observation(message.lookahead_none, attributes)
 
     def _running(self) -> Iterator[Observation]:
         yield self._observation(self._backend.core.stats().running)

@@ -35,6 +35,7 @@ _NAMES: Final = frozenset(
         names.METRIC_OFF_ROUNDS,
         names.METRIC_LOOKAHEAD_HITS,
         names.METRIC_LOOKAHEAD_MISSES,
+        names.METRIC_LOOKAHEAD_NONE,
         *_NOW,
     }
 )

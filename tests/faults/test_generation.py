@@ -170,6 +170,7 @@ def test_kill_nine_in_mid_generation_changes_no_token(
         "flood",
         "garbage",
         "other_vocabulary",
+        "false_claim",
     ],
 )
 def test_no_adversary_changes_a_token(

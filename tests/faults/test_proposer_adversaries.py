@@ -80,6 +80,7 @@ CASES: list[tuple[str, Judge]] = [
     ("stale_base", dropping("stale")),
     ("wrong_length", dropping("too_long")),
     ("duplicated", dropping("duplicate")),
+    ("false_claim", lambda state: state.lookahead_none >= 5 and state.dropped == {}),
     ("flood", unwelcome("far more messages", LinkState.QUARANTINED)),
     ("other_vocabulary", unwelcome("of-another-tokenizer", LinkState.REFUSED)),
 ]

@@ -201,6 +201,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
                     draft_blocks=3,
                     dropped={"stale": 2},
                     lookahead_hits=1,
+                    lookahead_none=2,
                 )
             ],
             acceptance=self.totals.to_proto(),

@@ -71,6 +71,7 @@ async def test_own_metrics(http: httpx.AsyncClient, verifier: FakeVerifier) -> N
     assert at(samples, dropped, **ngram, reason="stale") == 2
     lookahead = "outrider:proposer_lookahead_total"
     assert at(samples, lookahead, **ngram, result="hit") == 1
+    assert at(samples, lookahead, **ngram, result="none") == 2
     up = (("address", verifier.address), ("engine", "0"))
     assert samples["outrider:verifier_up", up] == 1
 

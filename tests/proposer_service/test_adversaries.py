@@ -110,6 +110,15 @@ async def test_messages_come_in_another_order(socket_dir: Path) -> None:
     assert kinds == ["lookahead", "drafts"]
 
 
+async def test_a_false_claim_names_no_outcome_though_there_are_drafts(socket_dir: Path) -> None:
+    async with adversary(Kind.FALSE_CLAIM, socket_dir) as stream:
+        (block,) = await blocks_of(stream)
+        lookahead = (await stream.hear()).lookahead
+    assert block.token_ids
+    assert [list(claim.token_ids) for claim in lookahead.complete] == [[]]
+    assert not lookahead.blocks
+
+
 async def test_the_late_one_does_answer(socket_dir: Path) -> None:
     async with adversary(Kind.DELAYED, socket_dir, delay_seconds=0.01) as stream:
         (block,) = await blocks_of(stream)

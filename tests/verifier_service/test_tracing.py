@@ -331,5 +331,6 @@ async def test_totals_are_metrics_too(collector: Collector, socket_dir: Path) ->
         )
     assert collector.point(names.METRIC_LOOKAHEAD_HITS, **{names.METHOD: "ngram"}) == 0
     assert collector.point(names.METRIC_LOOKAHEAD_MISSES, **{names.METHOD: "ngram"}) == 0
+    assert collector.point(names.METRIC_LOOKAHEAD_NONE, **{names.METHOD: "ngram"}) == 0
     assert collector.point(names.METRIC_RUNNING) == 0
     assert collector.point(names.METRIC_WAITING) == 0
