@@ -22,6 +22,7 @@ from rich.console import Console
 from benchmarks.machine import describe_machine
 from benchmarks.step_edge import EdgeReading, read_edge
 from benchmarks.step_laps import SHOWN, Laps, Load, measure
+from outrider import garbage
 
 K = 4
 # What of each step is told.
@@ -154,4 +155,6 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
 
 
 if __name__ == "__main__":
+    # As the processes that are measured do once they are loaded.
+    garbage.settle()
     sys.exit(main())

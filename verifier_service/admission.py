@@ -6,14 +6,19 @@ Knows survival chances and step seconds; knows no blocks, proposers or history.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 
 from outrider.records import record
 from verifier_service.costs import CostTable, Floats
 
-# Drafts from which on arrays are worth their calls: a scan of 20 takes 8 µs either way.
-_MANY = 20
+# The chances of each row's drafts.
+Survivals = Sequence[Sequence[float]]
+
+# Drafts from which on arrays are worth their calls.
+_MANY = 16
 
 
 @record(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Admission:
 
 
 def admit(
-    survivals: Sequence[Sequence[float]],
+    survivals: Survivals,
     costs: CostTable,
     *,
     sequences: int,
@@ -63,21 +68,12 @@ def admit(
     `others` rows share the step without emitting (prefill). Then the step is paid for them too, and
     a draft is worth its extra time at the rate that decoding alone would have.
     """
-    chances: list[float] = []
-    owners: list[int] = []
-    for row, survival in enumerate(survivals):
-        chances.extend(survival)
-        owners.extend([row] * len(survival))
-    # Stable: equal survivals of one row stay in order, so that every cut consists of prefixes.
-    order = sorted(range(len(chances)), key=chances.__getitem__, reverse=True)[:most]
-    ranked = [chances[slot] for slot in order]
-    step = costs.curve(sequences + others, len(ranked) + 1, sequences, context)
-    alone = costs.curve(sequences, len(ranked) + 1, sequences, context) if others else step
-    scan = scan_few if len(ranked) < _MANY else scan_many
-    rate, taken, excess = scan(ranked, sequences, step, alone, waited)
-    counts = [0] * len(survivals)
-    for slot in order[:taken]:
-        counts[owners[slot]] += 1
+    offered = sum(map(len, survivals))
+    count = min(offered, most)
+    step = costs.curve(sequences + others, count + 1, sequences, context)
+    alone = costs.curve(sequences, count + 1, sequences, context) if others else step
+    scan = scan_few if offered < _MANY else scan_many
+    rate, excess, counts = scan(survivals, sequences, step, alone, waited)
     plain_seconds = float(alone[0])
     return Admission(
         counts=counts,
@@ -90,30 +86,37 @@ def admit(
 
 
 def scan_many(
-    ranked: list[float], sequences: int, step: Floats, alone: Floats, waited: float
-) -> tuple[float, int, float]:
-    """The best rate, how many drafts are worth their time at it, and tokens won beyond that time.
+    survivals: Survivals, sequences: int, step: Floats, alone: Floats, waited: float
+) -> tuple[float, float, list[int]]:
+    """The best rate, tokens won beyond the time at that rate, and the drafts of each row for it.
 
-    `ranked` are survivals from the best on; `step` and `alone` [len(ranked) + 1] seconds of a step
-    with so many of them, others' rows included and not.
+    `step` and `alone` are seconds of a step with 0, 1, ... drafts, others' rows included and not,
+    as far as so many are allowed.
     """
-    emitted = np.empty(len(ranked) + 1)
+    chances = np.array(list(chain.from_iterable(survivals)))
+    # Stable: equal survivals of one row stay in order, so that every cut consists of prefixes.
+    order = np.argsort(-chances, kind="stable")[: len(step) - 1]
+    emitted = np.empty(len(step))
     emitted[0] = sequences
-    emitted[1:] = ranked
+    emitted[1:] = chances[order]
     np.add.accumulate(emitted, out=emitted)
     rate = float((emitted / (alone + waited)).max())
     worth = emitted - rate * step
     taken = int(worth.argmax())
-    return rate, taken, float(worth[taken] - worth[0])
+    owners = np.repeat(np.arange(len(survivals)), list(map(len, survivals)))
+    counts = np.bincount(owners[order[:taken]], minlength=len(survivals))
+    return rate, float(worth[taken] - worth[0]), counts.tolist()
 
 
 def scan_few(
-    ranked: list[float], sequences: int, step: Floats, alone: Floats, waited: float
-) -> tuple[float, int, float]:
+    survivals: Survivals, sequences: int, step: Floats, alone: Floats, waited: float
+) -> tuple[float, float, list[int]]:
     """The same to the last bit, without arrays."""
+    slots = [(chance, row) for row, survival in enumerate(survivals) for chance in survival]
+    slots.sort(key=itemgetter(0), reverse=True)
     total = float(sequences)
     emitted = [total]
-    for chance in ranked:
+    for chance, _ in slots[: len(step) - 1]:
         total += chance
         emitted.append(total)
     rate = max(
@@ -123,4 +126,8 @@ def scan_few(
         tokens - rate * seconds for tokens, seconds in zip(emitted, step.tolist(), strict=True)
     ]
     best = max(worth)
-    return rate, worth.index(best), best - worth[0]
+    taken = worth.index(best)
+    counts = [0] * len(survivals)
+    for _, row in slots[:taken]:
+        counts[row] += 1
+    return rate, best - worth[0], counts

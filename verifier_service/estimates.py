@@ -85,10 +85,18 @@ class AcceptanceEstimates:
 
         Without `optimistic` its second half is the first.
         """
-        odds = [
-            self._odds(key, block, length)
-            for key, block, length in zip(keys, blocks, lengths, strict=True)
-        ]
+        odds = []
+        # Most blocks of a step are of one proposer and one match length.
+        known: dict[tuple[Key, int], list[float]] = {}
+        for key, block, length in zip(keys, blocks, lengths, strict=True):
+            kind = (key, block.match_length)
+            row = known.get(kind)
+            if row is None:
+                group = self._groups.get(key) or self._new(key)
+                row = known[kind] = group.current(bisect_right(MATCH_EDGES, block.match_length))
+            odds.append(row[:length])
+            if block.confidences and block.q_form is not QForm.SPARSE:
+                self._follow(block.confidences, self._groups[key], odds[-1])
         means = self._offsets.values(sequence_ids, keys)
         mean = [_chain(row, offset) for row, offset in zip(odds, means, strict=True)]
         if not optimistic:
@@ -159,14 +167,10 @@ class AcceptanceEstimates:
         group = self._groups[key] = Group(self._positions, total)
         return group
 
-    def _odds(self, key: Key, block: DraftBlock, length: int) -> list[float]:
-        """Acceptance odds of a block's first drafts, each given that those before it were right."""
-        group = self._groups.get(key) or self._new(key)
-        odds = group.current(bisect_right(MATCH_EDGES, block.match_length))[:length]
-        if block.confidences and block.q_form is not QForm.SPARSE:
-            for position, bucket in enumerate(_buckets(block.confidences, len(odds))):
-                odds[position] = group.current(MATCHES + bucket)[position]
-        return odds
+    def _follow(self, confidences: Sequence[float], group: Group, odds: list[float]) -> None:
+        """Put the odds of a block's confidences in place of those of its match, as far as told."""
+        for position, bucket in enumerate(_buckets(confidences, len(odds))):
+            odds[position] = group.current(MATCHES + bucket)[position]
 
 
 def _chain(odds: list[float], offset: float) -> list[float]:

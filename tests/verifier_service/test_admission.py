@@ -64,21 +64,22 @@ def test_no_other_set_of_prefixes_emits_more_a_second(
 
 
 @given(
-    st.lists(st.floats(0.0, 1.0), min_size=0, max_size=40),
+    st.lists(st.lists(st.floats(0.0, 1.0), max_size=5), max_size=9),
     st.floats(0.0, 0.01),
     st.integers(1, 9),
+    st.integers(0, 40),
     st.booleans(),
 )
 def test_few_drafts_and_many_are_scanned_to_the_same_bits(
-    chances: list[float], waited: float, sequences: int, shared: bool
+    survivals: list[list[float]], waited: float, sequences: int, most: int, shared: bool
 ) -> None:
     """Two ways to one answer: which is taken depends on how many there are."""
-    ranked = sorted(chances, reverse=True)
     costs = CostTable.from_profile({1: 0.0048, 5: 0.0049, 32: 0.0071})
-    alone = costs.curve(sequences, len(ranked) + 1)
-    step = costs.curve(sequences + 7, len(ranked) + 1) if shared else alone
-    few = scan_few(ranked, sequences, step, alone, waited)
-    assert few == scan_many(ranked, sequences, step, alone, waited)
+    count = min(sum(map(len, survivals)), most)
+    alone = costs.curve(sequences, count + 1)
+    step = costs.curve(sequences + 7, count + 1) if shared else alone
+    few = scan_few(survivals, sequences, step, alone, waited)
+    assert few == scan_many(survivals, sequences, step, alone, waited)
 
 
 def test_free_rows_take_every_draft_and_dear_rows_none() -> None:
