@@ -233,9 +233,10 @@ class StepBuffers:
     def _write_rows(self, chunks: Sequence[Chunk], bucket: Bucket) -> None:
         """The last tokens of each sequence that chooses: one, and one more for each draft."""
         arrays, count = self._arrays, len(chunks)
-        counts = [chunk.drafts + 1 if chunk.samples else 0 for chunk in chunks]
+        told = [chunk.drafts + 1 if chunk.samples else 0 for chunk in chunks]
+        counts = np.array(told, dtype=np.int64)
         bounds = arrays["cu_rows"]
-        np.cumsum(counts, out=bounds[1 : count + 1])
+        counts.cumsum(out=bounds[1 : count + 1])
         end = bounds[count]
         bounds[count + 1 : bucket.sequences + 1] = end
         owner = np.repeat(self._count_up[:count], counts)

@@ -171,7 +171,7 @@ def as_prompt(chunk: Chunk, source: random.Random) -> Chunk:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_a_step_after_others_reads_what_a_first_step_would(source: random.Random) -> None:
     kept, world = buffers(), World(source)
