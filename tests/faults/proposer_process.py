@@ -55,7 +55,9 @@ class ProposerProcess:
         os.kill(self._process.pid, signal.SIGCONT)
 
 
-def attach(addresses: Sequence[str], *, deadline_s: float = PATIENCE_S) -> ProposerPool:
+def attach(
+    addresses: Sequence[str], *, deadline_s: float = PATIENCE_S, lookahead: bool = True
+) -> ProposerPool:
     hello = HelloParameters(
         verifier_instance_id="fault-test",
         vocabulary_fingerprint="00ff",
@@ -64,6 +66,7 @@ def attach(addresses: Sequence[str], *, deadline_s: float = PATIENCE_S) -> Propo
         max_sequences=64,
         num_speculative_tokens=4,
         context_limit=100_000,
+        on_cpu=not lookahead,
     )
     return ProposerPool(addresses, hello, deadline_s)
 
