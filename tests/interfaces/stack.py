@@ -10,63 +10,33 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import grpc
 import httpx
 import openai
-import torch
 from speculation.v1 import verifier_pb2_grpc
-from torch import Tensor
 
 from gateway.server import start as start_gateway
 from gateway.settings import GatewaySettings
-from tests.toy import Toy
-from tests.toy_engine import ToyEngine, ToySource
+from tests.toy_engine import ToySource
 from tests.verifier_service.serving import settings_for
 from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
+from tests.writer import KNOWN, MAX_MODEL_LEN, MODEL, Writer, WriterEngine
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
 from verifier_service.loop import Core
-from verifier_service.messages import ModelInfo, NoDrafts, SequenceView
+from verifier_service.messages import NoDrafts, SequenceView
 from verifier_service.proposer_pool import ProposerPool
 from verifier_service.proposer_state import LinkState, ProposerState
 from verifier_service.scheduler import Scheduler
 from verifier_service.server import start as start_verifier
 from verifier_service.text import Text
 
-MODEL = "toy"
-MAX_MODEL_LEN = 256
+__all__ = ["KNOWN", "MAX_MODEL_LEN", "MODEL", "Stack", "Writer", "WriterEngine", "stack"]
+
 K = 4
-KNOWN = 'the cat sat on the mat. a dog and a cat STOP stopping 12, 34; {} [] "a": true<|end|>'
-
-
-@dataclass(frozen=True)
-class Writer(Toy):
-    """A target whose next token depends on the last one only: logits [V, V]."""
-
-    @classmethod
-    def of(cls, text: str, vocab_size: int, seed: int = 5) -> Writer:
-        table = torch.randn(
-            vocab_size, vocab_size, generator=torch.Generator().manual_seed(seed)
-        ).double()
-        ids = byte_level_tokenizer().encode(text)
-        for last, following in pairwise(ids):
-            table[last, following] += 9.0
-        return cls(vocab_size, table)
-
-    def logits_after(self, ids: Sequence[int]) -> Tensor:
-        return self.logits[ids[-1]].float()
-
-
-class WriterEngine(ToyEngine):
-    @property
-    def model(self) -> ModelInfo:
-        size = self.toy.vocab_size
-        return ModelInfo(MODEL, size, MAX_MODEL_LEN, (1,), "toy", "cpu", "float32")
-
 
 @dataclass(frozen=True)
 class Attached:
