@@ -38,6 +38,7 @@ __all__ = ["KNOWN", "MAX_MODEL_LEN", "MODEL", "Stack", "Writer", "WriterEngine",
 
 K = 4
 
+
 @dataclass(frozen=True)
 class Attached:
     """Connected proposers of these names."""

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.interfaces.stack import KNOWN, Writer, WriterEngine
 from tests.toy_engine import ToySource, random_guess
 from tests.verifier_service.tokenizers_for_tests import byte_level_tokenizer
+from tests.writer import KNOWN, Writer, WriterEngine
 from verifier_service.controller import Controller
 from verifier_service.core import CountingCore
 from verifier_service.costs import CostTable
