@@ -12,27 +12,20 @@ from __future__ import annotations
 import json
 import logging
 import os
-import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.device_profile import profiled, steps, warm_profiler
-from benchmarks.intervals import Interval
+from benchmarks.device_profile import warm_profiler
+from benchmarks.gpu_engine_sequences import Sequences, made_up, samplings
+from benchmarks.gpu_engine_times import MS, on_device, spent
 
 if TYPE_CHECKING:
-    from verifier_service.engines.base import Chunk
     from verifier_service.engines.torch_engine import TorchEngine
-    from verifier_service.messages import Sampling
 
 _log = logging.getLogger(__name__)
-
-MS = 1e-6
-PROFILED_CALLS = 3
-# Ids that are special in no vocabulary of interest.
-FIRST_ID = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,126 +55,6 @@ class Bench:
         return cls(**values, shapes=shapes, prefills=prefills)
 
 
-def samplings() -> dict[str, Sampling]:
-    """The choices that are timed."""
-    from verifier_service.messages import Sampling
-
-    return {
-        "greedy": Sampling(temperature=0.0, max_tokens=1 << 20),
-        "random": Sampling(temperature=1.0, seed=5, max_tokens=1 << 20),
-        "filtered": Sampling(temperature=1.0, seed=5, top_p=0.9, top_k=50, max_tokens=1 << 20),
-    }
-
-
-@dataclass(slots=True)
-class Sequences:
-    """Chunks of made-up sequences, each with cache blocks of its own."""
-
-    engine: TorchEngine
-    max_model_len: int
-
-    @property
-    def most(self) -> int:
-        """How many sequences of the longest length the cache holds."""
-        return self.engine.cache.num_blocks // self._each
-
-    @property
-    def _each(self) -> int:
-        return -(-self.max_model_len // self.engine.cache.block_size)
-
-    def blocks(self, row: int, length: int) -> list[int]:
-        """Of sequence `row`, for `length` positions."""
-        count = -(-length // self.engine.cache.block_size)
-        return list(range(row * self._each, row * self._each + count))
-
-    def verification(self, row: int, tokens: int, context: int, sampling: Sampling) -> Chunk:
-        ids = made_up(row, tokens, self.engine.model.vocab_size)
-        return self.chunk(row, ids, context, tokens - 1, sampling)
-
-    def chunk(
-        self, row: int, ids: list[int], start: int, drafts: int | None, sampling: Sampling
-    ) -> Chunk:
-        """`drafts` None: a part of a prompt that chooses nothing."""
-        from verifier_service.engines.base import Chunk
-
-        blocks = self.blocks(row, start + len(ids))
-        samples = drafts is not None
-        return Chunk(ids, start, blocks, drafts or 0, samples, sampling, sequence_ids=ids)
-
-    def decode(
-        self, sequences: list[list[int]], sampling: Sampling, steps: int, ahead: bool
-    ) -> None:
-        """Append `steps` tokens to each sequence, whose keys but the last one's are there.
-
-        `ahead` lets the engine begin each step before it is asked to.
-        """
-        from verifier_service.engines.base import Chunk
-
-        for _ in range(steps):
-            chunks = [
-                Chunk(
-                    ids[-1:],
-                    len(ids) - 1,
-                    self.blocks(row, len(ids) + 1),
-                    0,
-                    True,
-                    sampling,
-                    sequence_ids=ids,
-                )
-                for row, ids in enumerate(sequences)
-            ]
-            verdicts = self.engine.run(chunks, goes_on=(lambda _: True) if ahead else None)
-            for ids, verdict in zip(sequences, verdicts, strict=True):
-                assert verdict is not None
-                ids.extend(verdict.tokens)
-
-
-def made_up(row: int, tokens: int, vocab_size: int) -> list[int]:
-    """Ids that differ by row."""
-    return [FIRST_ID + (31 * row + 7 * at) % (vocab_size - FIRST_ID) for at in range(tokens)]
-
-
-def spent(engine: TorchEngine, chunks: list[Chunk], calls: int) -> dict[str, Any]:
-    """Milliseconds of a call: the host's clock, and the device's work by launch."""
-    for _ in range(3):
-        engine.run(chunks)
-    times = []
-    for _ in range(calls):
-        began = time.perf_counter_ns()
-        engine.run(chunks)
-        times.append((time.perf_counter_ns() - began) * MS)
-    times.sort()
-    return {
-        "run_ms": round(statistics.median(times), 3),
-        "middle_half_ms": [round(times[len(times) // 4], 3), round(times[-1 - len(times) // 4], 3)],
-    }
-
-
-def on_device(engine: TorchEngine, chunks: list[Chunk], device: str) -> dict[str, Any]:
-    """Milliseconds of a call's largest launch, the forward's, and of all others; empty on a CPU.
-
-    `*_ms` is in which any kernel ran, `forward_span_ms` the time from its first to its last.
-    """
-    if device != "cuda":
-        return {}
-    calls = []
-    with profiled(device) as profile:
-        for _ in range(PROFILED_CALLS):
-            began = time.time_ns()
-            engine.run(chunks)
-            calls.append(Interval(began, time.time_ns()))
-    found: dict[str, list[float]] = {"forward_ms": [], "forward_span_ms": [], "others_ms": []}
-    for launches in steps(profile.launches(), calls):
-        if not launches:
-            continue
-        largest = max(launches, key=lambda launch: launch.busy)
-        found["forward_ms"].append(largest.busy * MS)
-        found["forward_span_ms"].append((largest.end - largest.start) * MS)
-        others = sum(launch.busy for launch in launches if launch is not largest)
-        found["others_ms"].append(others * MS)
-    return {name: round(statistics.median(values), 3) for name, values in found.items() if values}
-
-
 def decoding(bench: Bench, engine: TorchEngine, rows: Sequences) -> list[dict[str, Any]]:
     """One line a shape that the engine has room for, with the times of each choice."""
     warm_profiler(bench.device)
@@ -191,12 +64,15 @@ def decoding(bench: Bench, engine: TorchEngine, rows: Sequences) -> list[dict[st
         if sequences > rows.most or tokens > bench.num_speculative_tokens + 1:
             continue
         line: dict[str, Any] = {"sequences": sequences, "tokens": tokens}
-        for name, sampling in samplings().items():
-            chunks = [
+        cases = {
+            name: [
                 rows.verification(row, tokens, bench.context, sampling) for row in range(sequences)
             ]
-            line[name] = spent(engine, chunks, bench.calls)
-            line[name] |= on_device(engine, chunks, bench.device)
+            for name, sampling in samplings().items()
+        }
+        line |= {name: spent(engine, chunks, bench.calls) for name, chunks in cases.items()}
+        for name, found_there in on_device(engine, cases, bench.device).items():
+            line[name] |= found_there
         if tokens == 1:
             line |= steadily(bench, engine, rows, sequences)
         found.append(line)

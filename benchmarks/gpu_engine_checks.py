@@ -13,7 +13,7 @@ from itertools import chain
 from operator import eq
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.gpu_engine_case import Sequences, made_up, samplings
+from benchmarks.gpu_engine_sequences import Sequences, made_up, samplings
 
 if TYPE_CHECKING:
     from verifier_service.engines.base import Chunk, Verdict

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from benchmarks.gpu_engine_case import Bench, first_line, made_up, measure
+from benchmarks.device_profile import Kernel, Launch
+from benchmarks.gpu_engine_case import Bench, first_line, measure
+from benchmarks.gpu_engine_sequences import made_up
+from benchmarks.gpu_engine_times import medians
 from benchmarks.tiny_model import make_tiny_model
+
+MS = 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +66,20 @@ def test_an_engine_that_is_right_passes_in_float32(report: dict[str, Any]) -> No
 def test_sequences_differ_and_their_ids_are_the_vocabularys() -> None:
     assert made_up(0, 4, 300) != made_up(1, 4, 300)
     assert all(100 <= one < 300 for row in range(40) for one in made_up(row, 99, 300))
+
+
+def test_the_largest_launch_is_the_forward_and_the_others_are_told_together() -> None:
+    def call(at: int) -> list[Launch]:
+        forward = (Kernel("gemm", at, at + 2 * MS, 1), Kernel("norm", at + 3 * MS, at + 4 * MS, 1))
+        small = [Launch(at + n * MS, at + (n + 1) * MS, ()) for n in (5, 6)]
+        filled = [replace(one, kernels=(Kernel("k", one.start, one.end, 2),)) for one in small]
+        return [filled[0], Launch(at, at + 4 * MS, forward), filled[1]]
+
+    assert medians([call(0), call(100 * MS)]) == {
+        "forward_ms": 3.0,
+        "forward_span_ms": 4.0,
+        "others_ms": 2.0,
+    }
 
 
 def test_an_error_is_one_line() -> None:
