@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 from speculation.v1 import proposer_pb2, proposer_pb2_grpc, types_pb2
@@ -53,8 +54,11 @@ class Verifier:
         self._step_id = 0
         self.accepted = 0
         self.drafted = 0
-        self.ahead: dict[tuple[int, int, tuple[int, ...]], tuple[int, ...]] = {}
+        # By sequence: the outcomes that have a block, and the ends that are named, once they are.
+        self.ahead: dict[int, set[tuple[int, ...]]] = {}
+        self.named: dict[int, set[tuple[int, int]]] = {}
         self.hits = 0
+        self.nones = 0
 
     def open(self) -> Iterator[proposer_pb2.ProposeRequest]:
         """One step for each open, so that the first round is not a burst."""
@@ -82,7 +86,10 @@ class Verifier:
             self.drafted += len(draft)
             end = base + accepted + 1
             ids = text[base:end]
-            self.hits += (number, base, tuple(ids)) in self.ahead
+            if tuple(ids) in self.ahead.get(number, ()):
+                self.hits += 1
+            elif number in self.named and (accepted, ids[-1]) not in self.named[number]:
+                self.nones += 1
             self._lengths[number] = end
             step.step.updates.add(
                 sequence_id=number,
@@ -93,7 +100,16 @@ class Verifier:
                 ),
             )
         self.ahead.clear()
+        self.named.clear()
         return step
+
+    def look_ahead(self, lookahead: proposer_pb2.Lookahead) -> None:
+        """Take what was prepared for the round in flight."""
+        for outcome in lookahead.blocks:
+            ends = self.ahead.setdefault(outcome.block.sequence_id, set())
+            ends.add(tuple(outcome.outcome_token_ids))
+        for claim in lookahead.complete:
+            self.named[claim.sequence_id] = set(zip(claim.accepted, claim.token_ids, strict=True))
 
     @property
     def room(self) -> bool:
@@ -131,34 +147,33 @@ async def measure(address: str, verifier: Verifier, options: argparse.Namespace)
             await stream.write(request)
             await stream.read()
         blocks: dict[int, tuple[int, ...]] = {}
+        reading = asyncio.ensure_future(stream.read())
         while verifier.room:
             request = verifier.advance(blocks)
             begin = time.perf_counter()
             await stream.write(request)
-            while (answer := await stream.read()).WhichOneof("message") != "drafts":
-                pass
+            while (answer := await reading).WhichOneof("message") != "drafts":
+                reading = asyncio.ensure_future(stream.read())
+            reading = asyncio.ensure_future(stream.read())
             times.append((time.perf_counter() - begin) * 1e3)
             blocks = {b.sequence_id: tuple(b.token_ids) for b in answer.drafts.blocks}
-            if options.lookahead:
-                await _receive_ahead(stream, verifier, options.forward_ms / 1e3)
-            else:
-                await asyncio.sleep(options.forward_ms / 1e3)
+            reading = await _receive_ahead(stream, reading, verifier, options.forward_ms / 1e3)
         await stream.done_writing()
+        await reading
     return times[options.warmup :]
 
 
-async def _receive_ahead(stream: object, verifier: Verifier, seconds: float) -> None:
-    """Take the look-ahead that arrives while the target's forward would run."""
-    begin = time.perf_counter()
-    reading = asyncio.ensure_future(stream.read())  # type: ignore[attr-defined]
-    done, _ = await asyncio.wait({reading}, timeout=seconds)
-    if done:
-        for block in reading.result().lookahead.blocks:
-            key = (block.block.sequence_id, block.base_length, tuple(block.outcome_token_ids))
-            verifier.ahead[key] = tuple(block.block.token_ids)
-    else:
-        await reading
-    await asyncio.sleep(max(0.0, seconds - (time.perf_counter() - begin)))
+async def _receive_ahead(
+    stream: Any, reading: asyncio.Future[Any], verifier: Verifier, seconds: float
+) -> asyncio.Future[Any]:
+    """Take the look-ahead that arrives while the target's forward would run; the next reading."""
+    until = time.perf_counter() + seconds
+    while (left := until - time.perf_counter()) > 0:
+        done, _ = await asyncio.wait({reading}, timeout=left)
+        if done:
+            verifier.look_ahead(reading.result().lookahead)
+            reading = asyncio.ensure_future(stream.read())
+    return reading
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -193,6 +208,7 @@ def measure_method(method: str, options: argparse.Namespace) -> dict[str, object
         "drafted_per_sequence": round(verifier.drafted / (rounds * options.sequences), 2),
         "accepted_per_sequence": round(verifier.accepted / (rounds * options.sequences), 2),
         "lookahead_hit_rate": round(verifier.hits / (rounds * options.sequences), 3),
+        "lookahead_none_rate": round(verifier.nones / (rounds * options.sequences), 3),
     }
 
 
