@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from outrider import garbage, logs
+from outrider import garbage, logs, turns
 from outrider.errors import OperationError
 from verifier_service.backend import Backend, NoProposers, ProposerStates, load_backend
 from verifier_service.core import EngineCore
@@ -94,6 +94,7 @@ async def _serve(settings: VerifierSettings) -> bool:
             backend = loading.result()
             await running.attach(backend)
             garbage.settle()
+            turns.be_short()
             _log_ready(settings, running, backend, time.monotonic() - begun)
             await first_of(signals.first.wait(), running.wait_dead())
             if backend.core.failure:

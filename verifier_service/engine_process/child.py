@@ -33,7 +33,7 @@ def main(descriptor: int) -> None:
         signal.signal(number, _leave_it_to_the_parent)
     from multiprocessing.connection import Connection
 
-    from outrider import garbage
+    from outrider import garbage, turns
     from outrider.parent import end_now
 
     os.set_inheritable(descriptor, False)
@@ -52,6 +52,7 @@ def main(descriptor: int) -> None:
         orders.expect_end()
         end_now()
     garbage.settle()
+    turns.be_short()
     orders.serve(host)
     host.ended.wait()
     # A step that never ends must not keep an orphan alive.
