@@ -127,29 +127,29 @@ class Checks:
         context = min(CONTEXT, self._rows.max_model_len - 40)
         ids = made_up(0, context, vocabulary)
 
-        def row_at(at: int, others: list[Chunk]) -> TokenLogprob:
-            mine = self._rows.chunk(0, ids[at : at + 1], at, 0, asking)
-            return self._run([mine, *others])[0].logprobs[0]
+        def rows(others: list[Chunk], piece: int = context) -> list[TokenLogprob]:
+            """At every place, behind a prompt that was read in pieces of so many tokens."""
+            for begin in range(0, context, piece):
+                part = ids[begin : min(begin + piece, context)]
+                self._engine.run([self._rows.chunk(0, part, begin, None, asking)])
+            found = []
+            # From behind: what is written at one place is not read at the next.
+            for at in range(context - 1, context - 1 - PLACES, -1):
+                mine = self._rows.chunk(0, ids[at : at + 1], at, 0, asking)
+                found.append(self._run([mine, *others])[0].logprobs[0])
+            return found
 
-        found: dict[str, list[int]] = {}
-        places = range(context - PLACES, context)
-        alone: dict[int, TokenLogprob] = {}
-        for at in places:
-            self._fill(0, ids[:at], asking)
-            alone[at] = row_at(at, [])
-        for others in NEIGHBOURS:
-            if others < self._rows.most:
-                beside = self._neighbours(others, vocabulary, asking)
-                same = sum(row_at(at, beside) == alone[at] for at in places)
-                found[f"rows of equal bits beside {others} others"] = [same, PLACES]
-        same = 0
-        for at in places:
-            for begin in range(0, at, PIECE):
-                piece = ids[begin : min(begin + PIECE, at)]
-                self._engine.run([self._rows.chunk(0, piece, begin, None, asking)])
-            same += row_at(at, []) == alone[at]
-        found[f"rows of equal bits after a prompt in pieces of {PIECE}"] = [same, PLACES]
-        return found
+        alone = rows([])
+        company = {
+            f"beside {count} others": rows(self._neighbours(count, vocabulary, asking))
+            for count in NEIGHBOURS
+            if count < self._rows.most
+        }
+        company[f"after a prompt in pieces of {PIECE}"] = rows([], PIECE)
+        return {
+            f"rows of equal bits {where}": [sum(map(int, map(eq, found, alone))), PLACES]
+            for where, found in company.items()
+        }
 
     def _neighbours(self, count: int, vocabulary: int, sampling: Sampling) -> list[Chunk]:
         """Other sequences of differing contexts, with none to three drafts."""

@@ -26,7 +26,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         shapes=((1, 1), (2, 3), (2, 9), (64, 1)),
         prefills=(8, 64, 999),
         context=16,
-        max_model_len=400,
+        max_model_len=200,
         max_num_seqs=9,
         num_speculative_tokens=3,
         calls=1,
