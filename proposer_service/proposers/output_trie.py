@@ -143,9 +143,16 @@ class OutputTrie:
         if held < len(label):
             return [label[held]]
         children = self._children[child]
-        ranked = list(islice(children, _RANKED_FOLLOWERS * most))
-        ranked.sort(key=lambda token: -self._occurrences(children[token]))
-        return ranked[:most]
+        counts = self._count
+        repeated: list[tuple[int, int]] = []
+        single: list[int] = []
+        for token, below in islice(children.items(), _RANKED_FOLLOWERS * most):
+            if below < 0:
+                single.append(token)
+            else:
+                repeated.append((-counts[below], token))
+        repeated.sort()
+        return [*(token for _, token in repeated), *single][:most]
 
     def occurrences(self, place: Place) -> int:
         """How often the string that ends at `place` occurs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from proposer_service.proposers.output_trie import OutputTrie, Place
@@ -15,6 +16,8 @@ from proposer_service.proposers.text_automaton import ROOT, TextAutomaton
 
 # Ends of one position that are looked at, the likeliest first.
 MAX_FOLLOWERS = 32
+# The likeliest are the least.
+_WEIGHT = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ def likeliest_ends(
     `survivals` are the draft's confidences. How likely a follower is counts by its rank only:
     the counts of the few tails that a text matches say no more.
     """
-    weighed: list[tuple[float, End]] = []
+    weighed: list[tuple[float, int, int, Standpoint]] = []
     standpoint = ends.here()
     reached = 1.0
     for kept in range(len(draft_ids) + 1):
@@ -124,12 +127,12 @@ def likeliest_ends(
         for token in ends.followers(standpoint, least_tail):
             if token == drafted:
                 # Only where the verifier verified fewer than were drafted.
-                weighed.append((going_on, End(kept, token, standpoint)))
+                weighed.append((-going_on, kept, token, standpoint))
                 continue
             rank += 1
-            weighed.append(((reached - going_on) / rank, End(kept, token, standpoint)))
+            weighed.append(((going_on - reached) / rank, kept, token, standpoint))
         if drafted is not None:
             standpoint = ends.after(standpoint, drafted)
             reached = going_on
-    weighed.sort(key=lambda weight: -weight[0])
-    return [end for _, end in weighed[:most]]
+    weighed.sort(key=_WEIGHT)
+    return [End(kept, token, before) for _, kept, token, before in weighed[:most]]
