@@ -126,6 +126,8 @@ class GraphRunner:
         step = self._steps[bucket]
         step.forward()
         choosing = self._needs.of(chunks) if self._coupled else Choosing.OUTSIDE
+        if self._lists_rows and not any(chunk.samples for chunk in chunks):
+            choosing = Choosing.OUTSIDE
         if choosing is Choosing.OUTSIDE:
             return Launched(bucket, step.logits, None, _nothing)
         return Launched(bucket, step.logits, *step.choose(choosing), choosing)

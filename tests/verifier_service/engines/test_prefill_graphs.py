@@ -12,7 +12,7 @@ import pytest
 from tests.verifier_service.engines.paged import paged_engine
 from tests.verifier_service.engines.test_graphs import GREEDY, PROMPTS, RANDOM, table, verify
 from tests.verifier_service.engines.test_torch_engine import any_model, engine, llama
-from verifier_service.engines import prefill_graphs, torch_engine
+from verifier_service.engines import graphs, prefill_graphs, torch_engine
 from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.engines.buckets import Bucket
 from verifier_service.engines.graphs import GraphRunner, Launched
@@ -86,6 +86,15 @@ def test_prompts_and_rounds_are_replayed_side_by_side(
     ]
     last = [read(4, PROMPTS[4], RANDOM, 3), verify(2, PROMPTS[2], [8], FILTERED)]
     alike(llama, [first, mixed, last], monkeypatch)
+
+
+def test_a_part_of_a_prompt_chooses_nothing(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = paged_engine(llama, monkeypatch, **SMALL)
+    monkeypatch.setattr(graphs._Captured, "choose", None)
+    assert target.run([read(0, PROMPTS[0], RANDOM, 0, 3), read(1, PROMPTS[1], GREEDY, 0, 2)]) == [
+        None,
+        None,
+    ]
 
 
 def right_drafts(target: TorchEngine, sampling: Sampling) -> list[int]:
