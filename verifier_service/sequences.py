@@ -102,19 +102,22 @@ class Sequence:
         return own.block(self.ids, self.prompt_length, self.most_drafts())
 
     def view(self, wanted: int) -> SequenceView:
+        """What proposers see of it when they are asked for `wanted` drafts."""
         self.announced = True
+        request = self.request
+        # By place: named arguments take as long again as the object.
         return SequenceView(
-            sequence_id=self.sequence_id,
-            ids=self.ids,
-            prompt_length=self.prompt_length,
-            max_draft_tokens=wanted,
-            sampling=self.sampling,
-            proposer=self.proposer,
-            drafted=self.drafted,
-            accepted=self.accepted,
-            cache_salt=self.request.cache_salt,
-            only=self.request.proposer,
-            traceparent=self.request.traceparent,
+            self.sequence_id,
+            self.ids,
+            self.prompt_length,
+            wanted,
+            self.sampling,
+            self.proposer,
+            self.drafted,
+            self.accepted,
+            request.cache_salt,
+            request.proposer,
+            request.traceparent,
         )
 
     def tell_prompt(

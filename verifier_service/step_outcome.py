@@ -33,6 +33,7 @@ def commit(
     sequence.proposer = block.proposer if block is not None and drafted else ""
     sequence.drafted = drafted
     sequence.accepted = min(verdict.accepted, emitted)
+    # Both by place: named arguments take as long again as the objects.
     round_ = Round(
         base,
         len(block.token_ids) + block.refused if block is not None else 0,
@@ -46,13 +47,17 @@ def commit(
         block is not None and block.lookahead_hit,
         block.token_ids[:drafted] if block is not None else (),
     )
+    queue_ns = sequence.queue_ns if base == 0 else 0
+    logprobs = verdict.logprobs[:emitted]
     return Output(
-        token_ids=tuple(tokens),
-        round=round_,
-        finish_reason=reason,
-        stop_token_id=stop,
-        cached_prompt_tokens=sequence.cached,
-        queue_ns=sequence.queue_ns if base == 0 else 0,
-        logprobs=verdict.logprobs[:emitted],
-        prompt_logprobs=prompt_logprobs,
+        tuple(tokens),
+        round_,
+        reason,
+        stop,
+        sequence.cached,
+        "",
+        "",
+        queue_ns,
+        logprobs,
+        prompt_logprobs,
     )
