@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import paced_engine
 from benchmarks.paced_engine import MAX_MODEL_LEN
-from outrider import logs
+from outrider import garbage, logs, turns
 from verifier_service.attaching import Target
 from verifier_service.core import EngineCore
 from verifier_service.engine_process.process import EngineProcess
@@ -44,6 +44,9 @@ async def serve(case: str, engine: str, listen: str, model: Path) -> None:
     else:
         core = getattr(paced_engine, build)(settings, NoDrafts())
     running = await start(settings, core=core, text=Text.load(model))
+    # As a verifier's own process does.
+    garbage.settle()
+    turns.be_short()
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     await stopped.wait()
