@@ -84,7 +84,8 @@ def profiled(device: str, chrome_trace: Path | None = None) -> Iterator[Profile]
     import torch
     from torch.profiler import ProfilerActivity
 
-    with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=both) as profiler:
         yield profile
         torch.cuda.synchronize()
     inner = profiler.profiler

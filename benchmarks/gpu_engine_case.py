@@ -23,6 +23,7 @@ from benchmarks.gpu_engine_sequences import Sequences, made_up, samplings
 from benchmarks.gpu_engine_times import MS, on_device, spent
 
 if TYPE_CHECKING:
+    from verifier_service.engines.base import Chunk
     from verifier_service.engines.torch_engine import TorchEngine
 
 _log = logging.getLogger(__name__)
@@ -55,36 +56,49 @@ class Bench:
         return cls(**values, shapes=shapes, prefills=prefills)
 
 
+def shapes(bench: Bench, rows: Sequences) -> list[tuple[int, int]]:
+    """Those that the cache has room for and that drafts are long enough for."""
+    longest = bench.num_speculative_tokens + 1
+    return [(n, tokens) for n, tokens in bench.shapes if n <= rows.most and tokens <= longest]
+
+
+def cases(bench: Bench, rows: Sequences, sequences: int, tokens: int) -> dict[str, list[Chunk]]:
+    """A step of that shape with each choice."""
+    return {
+        name: [rows.verification(row, tokens, bench.context, sampling) for row in range(sequences)]
+        for name, sampling in samplings().items()
+    }
+
+
+def fill(bench: Bench, engine: TorchEngine, rows: Sequences) -> None:
+    """Give every sequence that a shape uses a context: zeros may be read faster than values."""
+    greedy = samplings()["greedy"]
+    for row in range(max((sequences for sequences, _ in shapes(bench, rows)), default=0)):
+        ids = made_up(row, bench.context, engine.model.vocab_size)
+        engine.run([rows.chunk(row, ids, 0, None, greedy)])
+
+
 def decoding(bench: Bench, engine: TorchEngine, rows: Sequences) -> list[dict[str, Any]]:
-    """One line a shape that the engine has room for, with the times of each choice."""
-    warm_profiler(bench.device)
+    """One line a shape, with the times of each choice."""
     fill(bench, engine, rows)
     found = []
-    for sequences, tokens in bench.shapes:
-        if sequences > rows.most or tokens > bench.num_speculative_tokens + 1:
-            continue
+    for sequences, tokens in shapes(bench, rows):
         line: dict[str, Any] = {"sequences": sequences, "tokens": tokens}
-        cases = {
-            name: [
-                rows.verification(row, tokens, bench.context, sampling) for row in range(sequences)
-            ]
-            for name, sampling in samplings().items()
-        }
-        line |= {name: spent(engine, chunks, bench.calls) for name, chunks in cases.items()}
-        for name, found_there in on_device(engine, cases, bench.device).items():
-            line[name] |= found_there
+        for name, chunks in cases(bench, rows, sequences, tokens).items():
+            line[name] = spent(engine, chunks, bench.calls)
         if tokens == 1:
             line |= steadily(bench, engine, rows, sequences)
         found.append(line)
     return found
 
 
-def fill(bench: Bench, engine: TorchEngine, rows: Sequences) -> None:
-    """Give every sequence that a shape uses a context: zeros may be read faster than values."""
-    greedy = samplings()["greedy"]
-    for row in range(min(rows.most, max(sequences for sequences, _ in bench.shapes))):
-        ids = made_up(row, bench.context, engine.model.vocab_size)
-        engine.run([rows.chunk(row, ids, 0, None, greedy)])
+def kernels(bench: Bench, engine: TorchEngine, rows: Sequences) -> list[dict[str, Any]]:
+    """What the device did in each of `decoding`'s lines, by choice; empty ones on a CPU."""
+    warm_profiler(bench.device)
+    return [
+        on_device(engine, cases(bench, rows, sequences, tokens), bench.device)
+        for sequences, tokens in shapes(bench, rows)
+    ]
 
 
 def steadily(bench: Bench, engine: TorchEngine, rows: Sequences, sequences: int) -> dict[str, Any]:
@@ -166,6 +180,7 @@ def measure(bench: Bench) -> dict[str, Any]:
         ("checks", checks.all),
         ("decoding", lambda: decoding(bench, engine, rows)),
         ("prefill", lambda: prefilling(bench, engine, rows)),
+        ("kernels", lambda: kernels(bench, engine, rows)),
     ):
         try:
             report[name] = part()
@@ -173,6 +188,9 @@ def measure(bench: Bench) -> dict[str, Any]:
             _log.exception("%s failed", name)
             report["errors"][name] = first_line(error)
     report["answers"] = checks.answers
+    for line, seen in zip(report.get("decoding", ()), report.pop("kernels", ()), strict=False):
+        for choice, times in seen.items():
+            line[choice] |= times
     engine.close()
     return report
 
