@@ -53,7 +53,7 @@ def test_a_paced_core_answers_across_the_channel() -> None:
         assert len(answer.wait().tokens) == 3
 
 
-def test_a_row_is_the_median_of_each_engines_readings() -> None:
+def test_a_row_has_each_engines_reading_that_was_disturbed_least() -> None:
     readings = [
         Reading("decode", engine, 8, rate, 7.0, rate * 8)
         for engine, rates in (("thread", (50.0, 90.0, 60.0)), ("process", (100.0, 120.0, 30.0)))
@@ -61,8 +61,8 @@ def test_a_row_is_the_median_of_each_engines_readings() -> None:
     ]
     (row,) = rows(readings)
     assert (row["case"], row["clients"]) == ("decode", 8)
-    assert row["thread"]["steps_per_s"] == 60.0
-    assert row["process"]["steps_per_s"] == 100.0
+    assert row["thread"]["steps_per_s"] == 90.0
+    assert row["process"]["steps_per_s"] == 120.0
 
 
 def test_the_page_says_what_was_measured_and_where() -> None:
