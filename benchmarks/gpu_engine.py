@@ -1,6 +1,6 @@
 """The engine alone, in several configurations: what a step costs, and whether it is right.
 
-    python -m benchmarks.gpu_engine --model FOLDER --configs bfloat16,int8,fp8,batch-invariant,eager
+    python -m benchmarks.gpu_engine --model FOLDER --configs base,int8,fp8,batch-invariant,eager
 
 Knows the configurations and how they are run, one process after the other; gpu_engine_case.py
 measures one. The report is written after each: one that fails is told with its error's first line,
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLACEHOLDERS = {"--model": "MODEL", "--out": "OUT", "--logs": "LOGS", "--code": "CODE"}
 # Name -> the verifier's settings that make it. What a row is compared with comes first.
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
-    "bfloat16": {},
+    "base": {},
     "int8": {"quantization": "int8"},
     "fp8": {"quantization": "fp8"},
     "batch-invariant": {"batch_invariant": True},
@@ -105,7 +105,7 @@ def measure(
     commit = report.machine.get("commit", "").rpartition(", ")[2]
     for name in options.configs:
         log = logs / f"engine-{name}.log"
-        if name in report.results and "error" not in report.results[name]:
+        if is_whole(report.results.get(name)):
             console.print(f"{name}: measured already")
             continue
         console.print(f"{name}: starting")
@@ -125,6 +125,11 @@ def measure(
     report = replace(report, complete=True)
     write_report(report, options.out, options.name)
     return report
+
+
+def is_whole(result: Mapping[str, Any] | None) -> bool:
+    """Whether a configuration was measured and no part of it failed."""
+    return result is not None and "error" not in result and not result.get("errors")
 
 
 def resumed(report: EngineReport, path: Path) -> EngineReport:
@@ -202,7 +207,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--model", default="smollm2-135m", help="a folder or a pulled model's name")
     add("--device", default="cuda", choices=("cuda", "cpu"))
     add("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
-    add("--configs", type=names, default=["bfloat16"], help=f"of {', '.join(CONFIGS)}")
+    add("--configs", type=names, default=["base"], help=f"of {', '.join(CONFIGS)}")
     add("--shapes", type=shapes, default=shapes(SHAPES), help="SEQUENCESxTOKENS, …")
     add("--prefills", type=numbers(int), default=[64, 512, 2048], help="prompt lengths")
     add("--context", type=int, default=512, help="tokens before each step")

@@ -92,7 +92,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
         trace += ["--chrome", str(options.chrome)]
     variants = [
         "--configs",
-        "eager" if quick else "bfloat16,int8,fp8,batch-invariant,uncaptured-prefill,eager",
+        "eager" if quick else "base,int8,fp8,batch-invariant,uncaptured-prefill,eager",
     ]
     llm = [*common, *dtype, "--model", str(model), "--data", str(options.data)]
     llm += ["--prompts", "2", "--new-tokens", "8", "--max-model-len", "512"] if quick else []

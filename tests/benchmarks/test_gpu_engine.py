@@ -86,7 +86,7 @@ def empty(commit: str = "abc") -> EngineReport:
 
 def test_one_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     case = Case(result(), "ModelLoadError: not here (exit code 1)", result(10.0, answer=1))
-    chosen = options(tmp_path, "--configs", "bfloat16,fp8,eager")
+    chosen = options(tmp_path, "--configs", "base,fp8,eager")
     measure(chosen, empty(), {"model": "m"}, tmp_path, QUIET, case)
     assert [asked["settings"] for asked in case.asked] == [
         {},
@@ -110,7 +110,7 @@ def test_what_was_measured_is_kept_where_the_run_is_cut_off(tmp_path: Path) -> N
                 raise KeyboardInterrupt
             return super().__call__(*arguments)
 
-    chosen = options(tmp_path, "--configs", "bfloat16,int8")
+    chosen = options(tmp_path, "--configs", "base,int8")
     with pytest.raises(KeyboardInterrupt):
         measure(chosen, empty(), {}, tmp_path, QUIET, CutOff(result()))
     assert "interrupted" in (tmp_path / "gpu_engine.md").read_text()
@@ -118,14 +118,17 @@ def test_what_was_measured_is_kept_where_the_run_is_cut_off(tmp_path: Path) -> N
     report = resumed(empty(), tmp_path / "gpu_engine.json")
     done = measure(chosen, report, {}, tmp_path, QUIET, again)
     assert [asked["settings"] for asked in again.asked] == [{"quantization": "int8"}]
-    assert done.complete and list(done.results) == ["bfloat16", "int8"]
+    assert done.complete and list(done.results) == ["base", "int8"]
 
 
 def test_a_configuration_that_failed_is_tried_again(tmp_path: Path) -> None:
     chosen = options(tmp_path, "--configs", "int8")
     failed = measure(chosen, empty(), {}, tmp_path, QUIET, Case("no"))
-    done = measure(chosen, failed, {}, tmp_path, QUIET, Case(result()))
-    assert "error" not in done.results["int8"]
+    broken = {**result(), "errors": {"kernels": "RuntimeError: no profiler"}}
+    partly = measure(chosen, failed, {}, tmp_path, QUIET, Case(broken))
+    assert "**kernels failed:** RuntimeError: no profiler" in partly.to_markdown()
+    done = measure(chosen, partly, {}, tmp_path, QUIET, Case(result()))
+    assert "error" not in done.results["int8"] and not done.results["int8"]["errors"]
 
 
 def test_a_run_may_go_on_after_a_correction_and_each_result_tells_its_commit(
@@ -134,10 +137,10 @@ def test_a_run_may_go_on_after_a_correction_and_each_result_tells_its_commit(
     measure(options(tmp_path), empty("old"), {}, tmp_path, QUIET, Case(result()))
     report = resumed(empty("new"), tmp_path / "gpu_engine.json")
     assert report.machine["commit"] == "old, new"
-    chosen = options(tmp_path, "--configs", "bfloat16,int8")
+    chosen = options(tmp_path, "--configs", "base,int8")
     done = measure(chosen, report, {}, tmp_path, QUIET, Case(result()))
     assert {name: one["commit"] for name, one in done.results.items()} == {
-        "bfloat16": "old",
+        "base": "old",
         "int8": "new",
     }
     assert "commit old; torch" in done.to_markdown()
@@ -159,7 +162,7 @@ def test_a_start_is_cold_where_there_is_no_compiled_code_yet(tmp_path: Path) -> 
             return super().__call__(*arguments)
 
     case = Compiling({"start_seconds": 80.0}, result(), result())
-    chosen = options(tmp_path, "--configs", "bfloat16,int8", "--code", str(code))
+    chosen = options(tmp_path, "--configs", "base,int8", "--code", str(code))
     measure(chosen, empty(), {}, tmp_path, QUIET, case)
     assert [asked.get("start_only", False) for asked in case.asked] == [True, False, False]
     assert case.environments == [code_caches(code)] * 3
@@ -189,4 +192,4 @@ def test_a_shape_is_sequences_and_tokens(text: str) -> None:
 def test_an_unknown_configuration_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--configs", "int3"])
-    assert "'int3' is not one of bfloat16, int8, fp8" in capsys.readouterr().err
+    assert "'int3' is not one of base, int8, fp8" in capsys.readouterr().err
