@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 # How often a moment is told while something changes, and looked for while nothing does.
 MOMENT_S = 0.05
 IDLE_S = 0.25
+# What the engine's thread needs to hand a step's outputs out: a look in between would part them,
+# and take Python from it.
+_GATHER_S = 0.0003
 _LAST_WORDS_S = 10.0
 
 States = Callable[[], Sequence[ProposerState]]
@@ -92,6 +95,8 @@ class Reporter:
         pause = MOMENT_S
         while True:
             self._wake.wait(pause)
+            if self._queue:
+                time.sleep(_GATHER_S)
             self._wake.clear()
             self._woken = False
             closing = self._closing
