@@ -139,7 +139,7 @@ def page(report: dict[str, Any]) -> str:
         "",
         f"- Machine: {machine}. Clients, front and engine share its cores.",
         f"- Versions: {software}",
-        f"- {report['seconds']:g} s a cell, the fastest of {report['repetitions']} rounds, in turns:"
+        f"- {report['seconds']:g} s a cell, fastest of {report['repetitions']} rounds in turns:"
         " others use the machine, too.",
         "- The engine computes nothing. A `decode` step waits 7 ms with Python's lock let go, a",
         "  `launch` step runs 10 ms of bytecode before that, as launching a prefill does.",
