@@ -5,13 +5,15 @@
 #
 # Settings: PYTHON (interpreter for the virtual environment), MODEL (a name, a folder or a hub id),
 # SERVE (options of `outrider serve`, for instance SERVE="--port 9000"), PIP (options of pip install),
-# TESTS (what `make test` runs), EXACTNESS, BENCH and SOAK (options of these three).
+# TESTS (what `make test` runs, with options of pytest), WORKERS (processes that share the tests; 0:
+# this one alone), EXACTNESS, BENCH and SOAK (options of these three).
 
 PYTHON ?= python3
 MODEL ?= smollm2-135m
 SERVE ?=
 PIP ?=
 TESTS ?= tests
+WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -32,7 +34,7 @@ dev: $(VENV)/.installed-dev
 
 test: $(VENV)/.installed-dev
 	$(BIN)/outrider models pull smollm2-135m
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from benchmarks.transformers_system import load_tokenizer
 
 @pytest.mark.model
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_speculation_changes_no_token(smollm2: Path) -> None:
     prompts, tokens, clients = 3, 12, 3
     cases = [
