@@ -249,8 +249,8 @@ class DraftSource(Protocol):
         """Whether no proposer would have a draft for any of these sequences once exactly these ids
         are committed to them; False wherever that is not known.
 
-        `outcomes`: (sequence id, ids of the round just ended). Called on the engine's thread
-        before `send`; waits for nothing.
+        `outcomes`: (sequence id, all ids committed since the last `send` that told of it). Called
+        on the engine's thread before `send`; waits for nothing.
         """
 
     def close(self) -> None:
