@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
-from verifier_service.candidates import Decision
+from verifier_service.candidates import Candidate, Decision
 from verifier_service.messages import DraftBlock
 from verifier_service.sequences import Sequence
 
@@ -27,6 +27,19 @@ def usable(sequence: Sequence, blocks: Mapping[int, Seq[DraftBlock]]) -> list[Dr
         if own is not None:
             offers.append(own)
     return offers
+
+
+def candidate(sequence: Sequence, offers: Seq[DraftBlock], asked: int) -> Candidate:
+    """The sequence as the controller sees it, for which `asked` drafts were asked."""
+    return Candidate(
+        sequence.sequence_id,
+        offers,
+        sequence.most_drafts(),
+        len(sequence.ids),
+        asked,
+        sequence.greedy,
+        sequence.draft_limit == 0,
+    )
 
 
 def explained(sequence: Sequence, decision: Decision) -> Decision:

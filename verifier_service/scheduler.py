@@ -11,7 +11,7 @@ import math
 from verifier_service import constraints, offered
 from verifier_service.block_tables import BlockTables
 from verifier_service.constraints import ConstraintFailure
-from verifier_service.controller import Candidate, Controller, Decision
+from verifier_service.controller import Controller, Decision
 from verifier_service.engines.base import CacheShape, Verdict
 from verifier_service.messages import (
     DraftBlock,
@@ -177,6 +177,7 @@ class Scheduler:
 
     def plan(self, blocks: dict[int, list[DraftBlock]]) -> list[Planned]:
         """The step's chunks: a round of each decoding sequence, then prefill within the budget."""
+        asked = self._asked
         decoding: list[Sequence] = []
         prefilling: list[Sequence] = []
         for sequence in self._queues.running:
@@ -188,7 +189,10 @@ class Scheduler:
         share = sum(count for _, count in shares)
         offers = [self._offers(sequence, blocks) for sequence in decoding]
         decisions = self._controller.plan(
-            list(map(self._candidate, decoding, offers)),
+            [
+                offered.candidate(sequence, given, asked.get(sequence.sequence_id, 0))
+                for sequence, given in zip(decoding, offers, strict=True)
+            ],
             running=len(self._queues.running),
             other_query_tokens=share,
             total_context=sum(len(sequence.ids) for sequence in decoding),
@@ -312,17 +316,6 @@ class Scheduler:
         except ConstraintFailure as failure:
             self._fail(sequence, failure)
             return ()
-
-    def _candidate(self, sequence: Sequence, offers: tuple[DraftBlock, ...]) -> Candidate:
-        return Candidate(
-            sequence.sequence_id,
-            offers,
-            sequence.most_drafts(),
-            len(sequence.ids),
-            self._asked.get(sequence.sequence_id, 0),
-            sequence.greedy,
-            sequence.draft_limit == 0,
-        )
 
     def _round(
         self, sequence: Sequence, decision: Decision, offers: tuple[DraftBlock, ...]
