@@ -163,7 +163,13 @@ async def _streams_end_with_their_engine(child: Served, process: EngineProcess) 
 
 
 def pid_in(log: pytest.LogCaptureFixture) -> int:
-    (line,) = {m for m in log.messages if m.startswith("engine process started pid=")}
+    """The child's id, once the server has started it."""
+
+    def lines() -> list[str]:
+        return [m for m in log.messages if m.startswith("engine process started pid=")]
+
+    wait_until(lambda: bool(lines()))
+    (line,) = lines()
     return int(line.rpartition("=")[2])
 
 
@@ -245,7 +251,12 @@ def test_a_signal_while_loading_ends_both_at_once(
 ) -> None:
     caplog.set_level("INFO")
     settings = settings_of(folder, socket_address, served_model_name=ENDLESS, engine_process=True)
-    assert run_with(settings, lambda channel: os.kill(os.getpid(), signal.SIGTERM))
+
+    def peer(channel: grpc.Channel) -> None:
+        pid_in(caplog)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert run_with(settings, peer)
     assert "verifier stopped while loading" in caplog.messages
     assert gone(pid_in(caplog))
 
