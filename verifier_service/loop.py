@@ -223,6 +223,8 @@ class Core:
                 outcomes = [
                     (part.sequence.sequence_id, verdict.tokens)
                     for part, verdict in zip(planned, verdicts, strict=True)
+                    # Of the others proposers are never told.
+                    if part.sequence.ask_limit > 0
                 ]
                 if not self._source.surely_none(outcomes):
                     return False

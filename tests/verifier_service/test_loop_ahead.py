@@ -217,6 +217,15 @@ def test_the_source_is_asked_of_what_was_committed(monkeypatch: pytest.MonkeyPat
     ]
 
 
+def test_nobody_is_asked_of_a_request_without_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = request("plain", 20)
+    plain.num_speculative_tokens = 0
+    seen = run(monkeypatch, nothing, lambda _: True, [request("drafts", 12), plain])
+    told = {sequence_id for outcome in seen.source.outcomes for sequence_id, _ in outcome}
+    assert len(told) == 1
+    assert any(begins for verdicts, begins in seen.engine.asked if len(verdicts) == 2)
+
+
 def test_a_prediction_of_its_own_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     own = request("a")
     own.prediction = PredictedIds([1, 2, 3, 4, 5])
