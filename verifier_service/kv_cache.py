@@ -7,6 +7,7 @@ neighbouring blocks where it can: its keys are then read as one view instead of 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -38,6 +39,10 @@ class BlockPool:
         self._stamps = np.zeros(num_blocks, dtype=np.int64)
         self._clock = 0
         self._num_free = num_blocks
+        # Where blocks are taken by age alone: the free ones that are empty, and (stamp, block) of
+        # the free ones that are kept, oldest first, with entries that have become untrue.
+        self._empty = deque(() if neighbours else range(num_blocks))
+        self._aged: deque[tuple[int, int]] = deque()
 
     @property
     def num_free(self) -> int:
@@ -103,6 +108,7 @@ class BlockPool:
                 if self._stamps[block]:
                     self._clock += 1
                     self._stamps[block] = self._clock
+                self._queue(block)
         blocks.clear()
 
     def has_run(self, count: int) -> bool:
@@ -124,11 +130,32 @@ class BlockPool:
                 self._on_evict(block)
 
     def _oldest(self, count: int) -> list[int]:
-        free = np.flatnonzero(self._owners == 0)
-        if count < len(free):
-            free = free[np.argpartition(self._stamps[free], count)[:count]]
-        chosen: list[int] = free[np.argsort(self._stamps[free], kind="stable")].tolist()
+        """The next `count` free blocks to take: empty ones, then those kept longest."""
+        chosen: list[int] = []
+        while self._empty and len(chosen) < count:
+            chosen.append(self._empty.popleft())
+        while len(chosen) < count:
+            stamp, block = self._aged.popleft()
+            # One that was shared since has another stamp, or an owner.
+            if self._stamps[block] == stamp and not self._owners[block]:
+                chosen.append(block)
         return chosen
+
+    def _queue(self, block: int) -> None:
+        """Put a block that has just lost its last owner where `_oldest` finds it."""
+        if self._neighbours:
+            return
+        stamp = int(self._stamps[block])
+        if not stamp:
+            self._empty.append(block)
+            return
+        self._aged.append((stamp, block))
+        if len(self._aged) > 2 * self.num_blocks:
+            self._aged = deque(
+                (stamp, block)
+                for stamp, block in self._aged
+                if self._stamps[block] == stamp and not self._owners[block]
+            )
 
     def _place(self, count: int) -> int:
         """Where a run of `count` blocks should start; of fewer, where no gap is wide enough."""
