@@ -7,12 +7,15 @@ nobody passes on, or that nobody can set, fails here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from speculation.v1 import verifier_pb2 as pb
 
 from tests.fakes import FakeCore, rounds
@@ -191,11 +194,22 @@ async def test_a_speculation_parameter_arrives(socket_dir: Path, name: str) -> N
         assert check(*await asked(client, message))
 
 
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def constraining() -> AsyncIterator[Client]:
+    """What tries grammars takes seconds of work to start."""
+    folder = Path(tempfile.mkdtemp(prefix="o-", dir="/tmp"))
+    async with serving(core(), folder) as client:
+        yield client
+    shutil.rmtree(folder)
+
+
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", STRUCTURED)
-async def test_a_constraint_arrives(socket_dir: Path, name: str) -> None:
+async def test_a_constraint_arrives(constraining: Client, name: str) -> None:
     structured = pb.StructuredOutput(**{name: STRUCTURED[name]})
-    async with serving(core(), socket_dir) as client:
-        request, _ = await asked(client, pb.GenerateRequest(text="x", structured=structured))
+    sent = len(constraining.core.submitted)
+    request, _ = await asked(constraining, pb.GenerateRequest(text="x", structured=structured))
+    assert len(constraining.core.submitted) == sent + 1
     assert request.constraint is not None
     assert not request.constraint.ended
 
