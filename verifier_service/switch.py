@@ -14,6 +14,8 @@ OWING = 0.08
 # Weight of one step in the average gain and wait, while on and (asking seldom) while off.
 _RATE_ON, _RATE_OFF = 1.0 / 48.0, 1.0 / 6.0
 _WAIT_RATE_ON, _WAIT_RATE_OFF = 0.1, 0.5
+# Of so many waits at first the shortest counts.
+_FIRST_WAITS = 3
 # Asking counts as free where its wait is below this share of a step.
 _FREE_WAIT = 0.002
 # Waits whose worth may be saved up, and what may be lost beyond that before speculation is given
@@ -32,12 +34,13 @@ class Switch:
     verified.
     """
 
-    __slots__ = ("_account", "_depth", "gain", "on", "wait")
+    __slots__ = ("_account", "_depth", "_waits", "gain", "on", "wait")
 
     def __init__(self, ceiling: int) -> None:
         self.on = True
         self.gain = 2.0 * ENTER
         self.wait = -1.0
+        self._waits = 0
         # Seconds that speculation saved since it went on, asking included.
         self._account = 0.0
         # Decayed depth of the deepest draft admitted.
@@ -87,8 +90,11 @@ class Switch:
         """Take in what asking added to a step. Raises ValueError below 0."""
         if seconds < 0.0:
             raise ValueError(f"draft wait is {seconds} seconds; allowed: 0 or more")
-        if self.wait < 0.0:
-            self.wait = seconds
+        if self._waits < _FIRST_WAITS:
+            # One pause while everything is new would keep it off for a hundred steps.
+            self._waits += 1
+            self.wait = seconds if self.wait < 0.0 else min(self.wait, seconds)
+            return
         # One missed deadline is no habit yet.
         bounded = min(seconds, 4.0 * self.wait + 1e-3)
         rate = _WAIT_RATE_ON if self.on else _WAIT_RATE_OFF

@@ -269,6 +269,16 @@ def test_one_missed_deadline_is_no_habit() -> None:
     assert control.wanted(1, K) == K
 
 
+def test_a_pause_when_everything_is_new_is_no_habit_either() -> None:
+    control = controller()
+    asked = 0
+    for number in range(100):
+        asked += control.wanted(1, K) > 0
+        control.observe_wait(0.0001 if number else 0.100)
+        step(control, 1)
+    assert asked == 100
+
+
 def test_asking_resumes_when_waits_end() -> None:
     control = controller()
     for wait in [0.05] * 300 + [0.0] * 300:
