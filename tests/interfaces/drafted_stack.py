@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from proposer_service.server import start as start_proposer
 from proposer_service.settings import ProposerSettings
@@ -23,7 +23,7 @@ _PATIENCE_S = 20.0
 
 @asynccontextmanager
 async def drafted_stack(
-    folder: Path, method: str, proposer: dict[str, Any], **options: Any
+    folder: Path, method: Literal["ngram", "suffix"], proposer: dict[str, Any], **options: Any
 ) -> AsyncIterator[Stack]:
     """A `stack` of these `options`, its proposer connected; `proposer` are settings of that."""
     served = await start_proposer(ProposerSettings(f"unix:{folder}/p.sock", method, **proposer))
