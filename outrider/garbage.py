@@ -7,6 +7,7 @@ full collection of a process with torch took 80 ms in the middle of a stream.
 
 from __future__ import annotations
 
+import atexit
 import gc
 
 # Objects alive more than at the last collection, of the youngest generation; and how many
@@ -21,4 +22,6 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
+    # At its end the interpreter frees only what the collector sees; libraries complain of the rest.
+    atexit.register(gc.unfreeze)
     gc.set_threshold(_YOUNG, _PER_OLDER, _PER_OLDER)

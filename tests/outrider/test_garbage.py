@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -34,3 +36,17 @@ def test_a_steps_objects_do_not_start_a_collection() -> None:
     del step
     assert gc.get_stats()[0]["collections"] == collections
     assert gc.isenabled()
+
+
+def test_the_interpreter_frees_it_at_its_end() -> None:
+    code = (
+        "import atexit, gc\n"
+        "from outrider import garbage\n"
+        "atexit.register(lambda: print(gc.get_freeze_count()))\n"
+        "garbage.settle()\n"
+        "assert gc.get_freeze_count() > 0\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stdout == "0\n"
