@@ -120,6 +120,11 @@ class CostCurve:
         curve._known[np.isin(knots, list(profile))] = _PROFILE_KNOWN
         return curve
 
+    @property
+    def attention(self) -> tuple[float, float]:
+        """Seconds of each context token, and of each (context token, row of its sequence)."""
+        return self._attention.slopes
+
     def derived(self) -> CostCurve:
         """A curve that begins as this one is, of which nothing was measured yet."""
         curve = CostCurve(

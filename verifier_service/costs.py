@@ -37,6 +37,14 @@ class CostTable:
         """A table from measured medians; see `CostCurve.from_profile`. Raises ValueError."""
         return cls(CostCurve.from_profile(profile, context, attention))
 
+    def add(self, sequences: int, profile: Mapping[int, float], context: int) -> None:
+        """Take in what steps of `sequences` cost, by their rows, over `context` tokens in all.
+
+        Raises ValueError as `from_profile` does.
+        """
+        slopes = self._nearest(sequences).attention
+        self._curves[_octave(sequences)] = CostCurve.from_profile(profile, context, slopes)
+
     def seconds(self, query_tokens: int, sequences: int = 1, context: int = 0) -> float:
         """Expected seconds of a step of `query_tokens` rows of `sequences` over `context` tokens.
 

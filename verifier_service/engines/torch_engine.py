@@ -100,6 +100,11 @@ class TorchEngine:
     def cache(self) -> CacheShape:
         return self._cache_shape
 
+    @property
+    def captures(self) -> bool:
+        """Whether verifications are captured and replayed, by buckets of sequences and tokens."""
+        return self._graphs is not None
+
     @torch.inference_mode()
     def run(
         self,
@@ -191,22 +196,38 @@ class TorchEngine:
         capture = cuda_capture()
         return capture if self._device_time is None else self._device_time.timed(capture)
 
-    def profile(self, counts: Sequence[int], context: int, repeats: int = 5) -> dict[int, float]:
-        """Median seconds of a greedy step of one sequence, by its number of query tokens."""
-        context = min(context, self._loaded.max_model_len - max(counts))
-        context = min(
-            context, self._cache_shape.num_blocks * self._cache_shape.block_size - max(counts)
-        )
+    def profile(
+        self, counts: Sequence[int], context: int, repeats: int = 5, sequences: int = 1
+    ) -> dict[int, float]:
+        """Median seconds of a greedy step, by how many query tokens each sequence has.
+
+        Each of the `sequences` has `context` tokens of its own behind it; fewer where the cache
+        holds fewer. Raises ValueError where it does not even hold the query tokens.
+        """
         size = self._cache_shape.block_size
+        each = self._cache_shape.num_blocks // sequences * size
+        context = min(context, min(self._loaded.max_model_len, each) - max(counts))
+        if context < 0:
+            raise ValueError(f"no room for {max(counts)} tokens of each of {sequences} sequences")
         seconds = {}
         for count in counts:
-            blocks = list(range(-(-(context + count) // size)))
-            chunk = Chunk([0] * count, context, blocks, count - 1, True, Sampling(temperature=0.0))
-            self.run([chunk])
+            need = -(-(context + count) // size)
+            chunks = [
+                Chunk(
+                    [0] * count,
+                    context,
+                    list(range(i * need, (i + 1) * need)),
+                    count - 1,
+                    True,
+                    Sampling(temperature=0.0),
+                )
+                for i in range(sequences)
+            ]
+            self.run(chunks)
             times = []
             for _ in range(repeats):
                 start = time.perf_counter()
-                self.run([chunk])
+                self.run(chunks)
                 times.append(time.perf_counter() - start)
             seconds[count] = sorted(times)[len(times) // 2]
         return seconds

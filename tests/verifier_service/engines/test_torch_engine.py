@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from verifier_service.engines import lean
-from verifier_service.engines.base import Chunk
+from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.engines.loading import ModelLoadError, load, resolve_device
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.messages import RejectionRule, Sampling
@@ -230,6 +230,32 @@ def test_profile_measures_every_count(llama: Path) -> None:
     seconds = engine(llama).profile((1, 3, 5), context=64, repeats=3)
     assert sorted(seconds) == [1, 3, 5]
     assert all(value > 0 for value in seconds.values())
+
+
+def test_profile_gives_each_sequence_blocks_of_its_own(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = engine(llama)
+    seen: list[list[Chunk]] = []
+    run = target.run
+
+    def spy(chunks: list[Chunk]) -> list[Verdict | None]:
+        seen.append(chunks)
+        return run(chunks)
+
+    monkeypatch.setattr(target, "run", spy)
+    seconds = target.profile((1, 3), context=40, repeats=1, sequences=4)
+    assert sorted(seconds) == [1, 3]
+    for chunks in seen:
+        assert len(chunks) == 4
+        blocks = [block for chunk in chunks for block in chunk.blocks]
+        assert len(set(blocks)) == len(blocks)
+        assert all(chunk.start == 40 and chunk.drafts == len(chunk.ids) - 1 for chunk in chunks)
+
+
+def test_profile_says_when_so_many_sequences_have_no_room(llama: Path) -> None:
+    with pytest.raises(ValueError, match="no room for 3 tokens of each of 100000 sequences"):
+        engine(llama).profile((1, 3), context=40, sequences=100_000)
 
 
 def test_a_small_cache_still_holds_the_longest_sequence(
