@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from proposer_service.proposers.base import Proposer
-from verifier_service.messages import DraftBlock, SequenceView
+from verifier_service.messages import DraftBlock, Foreseen, SequenceView
 
 
 class InprocessSource:
@@ -52,11 +52,11 @@ class InprocessSource:
         blocks, self._blocks = self._blocks, {}
         return blocks
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+    def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         return None
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        return False
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+        return None
 
     def close(self) -> None:
         return

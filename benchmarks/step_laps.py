@@ -23,6 +23,7 @@ from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Meanwhile, 
 from verifier_service.loop import Core
 from verifier_service.messages import (
     DraftBlock,
+    Foreseen,
     ModelInfo,
     Output,
     Request,
@@ -225,14 +226,16 @@ class ReadySource:
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+    def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         # One sequence is offered drafts always: a third of the steps would tell little of it.
         share = _OFFERED if len(views) > 1 else 1.0
-        return {
-            view.sequence_id: [self._block(view)]
-            for view in views
-            if view.max_draft_tokens and self._rng.random() < share
-        }
+        return Foreseen(
+            {
+                view.sequence_id: [self._block(view)]
+                for view in views
+                if view.max_draft_tokens and self._rng.random() < share
+            }
+        )
 
     def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         return
@@ -240,8 +243,8 @@ class ReadySource:
     def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         return {}
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        return False
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+        return None
 
     def close(self) -> None:
         return

@@ -21,7 +21,7 @@ from proposer_service.proposers.base import NO_DRAFT, Draft, Proposer
 from proposer_service.proposers.ngram import NgramProposer
 from proposer_service.proposers.suffix import SuffixProposer
 from proposer_service.proposers.suffix_options import SuffixOptions
-from verifier_service.messages import DraftBlock, SequenceView
+from verifier_service.messages import DraftBlock, Foreseen, SequenceView
 from verifier_service.proposer_state import LinkState, ProposerState
 
 logger = logging.getLogger(__name__)
@@ -146,13 +146,13 @@ class LocalProposers:
         blocks, self._blocks = self._blocks, {}
         return blocks
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+    def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         """None: what these proposers would draft is known once they are asked."""
         return None
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        """False: what these proposers would draft is known once they are asked."""
-        return False
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+        """None: what these proposers would draft is known once they are asked."""
+        return None
 
     def states(self) -> list[ProposerState]:
         """Each proposer at this moment."""

@@ -20,6 +20,7 @@ from verifier_service.engines.layout import pack_choices
 from verifier_service.engines.logprobs import prompt_rows, with_logprobs
 from verifier_service.messages import (
     DraftBlock,
+    Foreseen,
     ModelInfo,
     RejectionRule,
     SequenceView,
@@ -162,11 +163,11 @@ class ToySource:
     def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         return self._blocks
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+    def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         return None
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        return False
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+        return None
 
     def close(self) -> None:
         self.ended = True

@@ -16,7 +16,7 @@ from verifier_service.candidates import Candidate, Decision
 from verifier_service.costs import CostTable
 from verifier_service.estimates import AcceptanceEstimates
 from verifier_service.explanation import Explanation
-from verifier_service.messages import DraftBlock
+from verifier_service.messages import PREDICTION, DraftBlock
 from verifier_service.offers import Offers, gather
 from verifier_service.plain_periods import PlainPeriods
 from verifier_service.plain_steps import plain_due
@@ -33,6 +33,7 @@ from verifier_service.refusals import (
     step_full,
 )
 from verifier_service.switch import OWING, Switch
+from verifier_service.waiting import Waiting
 
 __all__ = ["Candidate", "Controller", "Decision"]
 
@@ -40,7 +41,8 @@ __all__ = ["Candidate", "Controller", "Decision"]
 class Controller:
     """Admits drafts so that emitted tokens per measured second are most; `choose` picks blocks.
 
-    Call order for each step: `begin`, `wanted` (before asking), `plan`, the forward,
+    Call order for each step: `begin`, `wanted` (before asking), `waits_for`, `observe_waited` where
+    somebody was waited for, `plan`, the forward,
     `observe_step`, `observe_round` for each sequence with drafts, `observe_wait`, `observe_speed`.
     `plain_share` of the steps decode plainly, to measure what the others gain (None: as that gain
     allows). Not thread-safe.
@@ -71,6 +73,9 @@ class Controller:
         # Without adapting nothing is given up, so nothing need be known.
         self._periods = PlainPeriods(plain_share if adaptive else plain_share or 0.0)
         self._held = False
+        self._waiting = Waiting()
+        # Sequences that decode in this step.
+        self._decoding = 1
         # Sequences that ran when the last step was planned.
         self._running = 1
         # Seconds for each admitted draft of the last plan, and what a token is worth beside plain.
@@ -82,6 +87,7 @@ class Controller:
 
     def begin(self, decoding: int) -> None:
         """A step begins in which `decoding` sequences decode."""
+        self._decoding = decoding
         speculating = self._switch.on and self._closed() is None
         self._held = self._periods.begin(decoding, self._switch.gain, speculating=speculating)
 
@@ -114,6 +120,18 @@ class Controller:
         if switch.on:
             return min(most, switch.asks)
         return most if self._probes.budget.affords(switch.wait + one - plain) else 0
+
+    def waits_for(self, unknown: int) -> bool:
+        """Whether to wait for the answers of so many sequences that look-ahead has not told."""
+        if unknown <= 0 or not self._adaptive:
+            return unknown > 0
+        rows = max(self._decoding, 1)
+        return self._waiting.pays(unknown, rows, self.costs.seconds(rows, rows))
+
+    def observe_waited(self, unknown: int, seconds: float) -> None:
+        """Take in that this step waited `seconds` for the answers of `unknown` sequences."""
+        if unknown > 0:
+            self._waiting.waited(unknown, max(self._decoding, 1), seconds)
 
     def plan(
         self,
@@ -190,6 +208,7 @@ class Controller:
         """Take in what a step cost. Steps with `prefill_tokens` do not refresh the table."""
         if sequences < 1 or seconds <= 0.0:
             return
+        self._waiting.passed(seconds)
         if prefill_tokens == 0:
             self.costs.observe(query_tokens, sequences, context_tokens, seconds)
         self._probes.budget.earn(min(seconds, 2.0 * self.costs.seconds(query_tokens, sequences)))
@@ -203,6 +222,8 @@ class Controller:
         self.estimates.observe(
             sequence_id, block, greedy=greedy, drafted=drafted, accepted=accepted
         )
+        if accepted and not block.lookahead_hit and block.proposer != PREDICTION:
+            self._waiting.right()
         self._saved += accepted * self._worth - drafted * self._price
         probed = self._probes.observe(sequence_id, accepted)
         if not probed and self._adaptive:

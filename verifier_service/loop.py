@@ -2,8 +2,8 @@
 
 The thread never waits for the edge: sinks must not block. Between two forwards only what the next
 one needs is done. Outputs are handed out once it has begun, and so are proposers told of them where
-look-ahead has answered already; only where it has not does the step wait for them. Where no draft
-can come the next step is begun before anything else is done.
+look-ahead has answered already; only where it has not, and a wait pays, does the step wait for
+them. Where no draft is to be had the next step is begun before anything else is done.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from verifier_service.controller import Controller
 from verifier_service.core import CoreStats, QueueFullError
 from verifier_service.engines.base import Engine, GoesOn, Verdict
 from verifier_service.messages import (
-    DraftBlock,
     DraftSource,
+    Foreseen,
     ModelInfo,
     Output,
     OutputSink,
@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 _JOIN_S = 30.0
 # Steps between two looks at the cost table for `stats`.
 _COSTS_EVERY = 64
+_NOTHING = Foreseen({})
 
 
 class Core:
@@ -157,14 +158,18 @@ class Core:
         controller.begin(scheduler.num_decoding)
         views, closed = scheduler.views()
         asked = any(view.max_draft_tokens for view in views)
-        blocks = self._foreseen(views) if asked else {}
+        foreseen = self._foreseen(views) if asked else _NOTHING
         waited = 0
-        if blocks is None:
+        if foreseen is None or controller.waits_for(foreseen.unknown):
             self._source.send(views, closed)
             started = time.perf_counter_ns()
             blocks = self._source.collect()
             waited = time.perf_counter_ns() - started
+            if foreseen is not None:
+                controller.observe_waited(foreseen.unknown, waited * 1e-9)
             views, closed = [], []
+        else:
+            blocks = foreseen.without_waiting()
         asking = time.perf_counter_ns() - began
         planned = scheduler.plan(blocks)
         copies = scheduler.take_copies()
@@ -226,17 +231,18 @@ class Core:
                     # Of the others proposers are never told.
                     if part.sequence.ask_limit > 0
                 ]
-                if not self._source.surely_none(outcomes):
+                unknown = self._source.unknown_behind(outcomes)
+                if unknown is None or self._controller.waits_for(unknown):
                     return False
             self._begun = time.perf_counter_ns()
             return True
 
         return goes_on
 
-    def _foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
-        """The answers to these views where nobody need be waited for; None where somebody must."""
+    def _foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
+        """What is known of the answers to these views; None where somebody must be asked."""
         # A step that was begun is plain, whatever anybody would answer.
-        return self._source.foreseen(views) if self._begun is None else {}
+        return self._source.foreseen(views) if self._begun is None else _NOTHING
 
     def _tell(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         """Hand out what was emitted, and tell proposers what they need not answer any more.

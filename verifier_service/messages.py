@@ -227,6 +227,24 @@ class OutputSink(Protocol):
     def __call__(self, output: Output) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What is known of the answers to some views before anybody is asked.
+
+    `blocks` are answers, by sequence. `unknown` sequences' answers would have to be waited for;
+    `stopgaps` are drafts for some of these: what is left of the last answer, its beginning having
+    come true. They are as honest guesses as any, but not what would be answered.
+    """
+
+    blocks: dict[int, list[DraftBlock]]
+    unknown: int = 0
+    stopgaps: dict[int, list[DraftBlock]] = field(default_factory=dict)
+
+    def without_waiting(self) -> dict[int, list[DraftBlock]]:
+        """All drafts that are there now, by sequence."""
+        return {**self.stopgaps, **self.blocks} if self.stopgaps else self.blocks
+
+
 class DraftSource(Protocol):
     """Where the scheduler gets drafts from: the proposer client, or a fake in tests."""
 
@@ -239,15 +257,16 @@ class DraftSource(Protocol):
         Without `wait` those that are there; what comes later is not taken.
         """
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
-        """What `collect` would give once these views are sent, where that is known beforehand.
+    def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
+        """What `collect` would give once these views are sent, as far as that is known beforehand.
 
-        None where an answer would have to be waited for. Sends nothing, waits for nothing.
+        None where proposers have to be asked always. Sends nothing, waits for nothing.
         """
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        """Whether no proposer would have a draft for any of these sequences once exactly these ids
-        are committed to them; False wherever that is not known.
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+        """For how many of these sequences it is not known whether any proposer would have a draft
+        once exactly these ids are committed to them; None where there are drafts for one of them,
+        or where proposers have to be asked always.
 
         `outcomes`: (sequence id, all ids committed since the last `send` that told of it). Called
         on the engine's thread before `send`; waits for nothing.
@@ -266,11 +285,11 @@ class NoDrafts:
     def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         return {}
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
-        return {}
+    def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
+        return Foreseen({})
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        return True
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+        return 0
 
     def close(self) -> None:
         return

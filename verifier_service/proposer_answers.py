@@ -14,7 +14,13 @@ from speculation.v1 import proposer_pb2
 from verifier_service.draft_checks import cut_block
 from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_ahead import LookaheadReader
-from verifier_service.proposer_ask import NOTHING, Ask, SentStep, is_worth_a_wait
+from verifier_service.proposer_ask import (
+    NOTHING,
+    Ask,
+    ForeseenAnswer,
+    SentStep,
+    is_worth_a_wait,
+)
 from verifier_service.proposer_blocks import BlockReader
 from verifier_service.proposer_handshake import ProposerLimits
 from verifier_service.proposer_mirror import Mirrors
@@ -132,36 +138,53 @@ class ProposerAnswers:
         self._blocks.update(sent.hits)
         return step
 
-    def collect(self) -> dict[int, DraftBlock]:
-        """The blocks for the last step, once; what comes after this is late."""
+    def collect(self, *, waited: bool = True) -> dict[int, DraftBlock]:
+        """The blocks for the last step, once; what comes after this is late.
+
+        It is not the proposer's fault where nobody `waited`.
+        """
+        if self._last is not None and not waited:
+            self._last.let_go = True
         blocks = self._blocks
         self._blocks = {}
         self._collected = True
         return blocks
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, DraftBlock] | None:
-        """Blocks for these views, where look-ahead has told all that is worth waiting for."""
-        blocks: dict[int, DraftBlock] = {}
+    def foreseen(self, views: Sequence[SequenceView]) -> ForeseenAnswer:
+        """The answer to these views, as far as look-ahead has told it."""
+        answer = ForeseenAnswer()
         if len(self._outstanding) >= self._most_outstanding:
             # Nothing would be sent.
-            return blocks
-        asked = unknown = 0
+            return answer
+        asked = 0
         for view in views:
             told = self._mirrors.foreseen(view)
             asked += told is not NOTHING
             block = self._reader.read_ahead(told.outcome, used=False)
             if block is not None:
-                blocks[view.sequence_id] = cut_block(block, told.wanted)
+                answer.blocks[view.sequence_id] = cut_block(block, told.wanted)
             elif not told.covered:
-                unknown += 1
-        return None if is_worth_a_wait(unknown, asked) and not self._pace.slow else blocks
+                answer.unknown.add(view.sequence_id)
+                if told.rest is not None:
+                    answer.stopgaps[view.sequence_id] = cut_block(told.rest, told.wanted)
+        if self._pace.slow or not is_worth_a_wait(len(answer.unknown), asked):
+            answer.unknown.clear()
+        return answer
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        """Whether no draft to wait for would come once exactly these ids are committed."""
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+        """See `DraftSource.unknown_behind`; nobody is waited for while it is slow."""
         if self._pace.slow:
-            return True
-        # What was not told is missing in front of these ids.
-        return not self._behind and all(self._mirrors.surely_none(i, ids) for i, ids in outcomes)
+            return 0
+        if self._behind:
+            # What was not told is missing in front of these ids.
+            return len(outcomes)
+        unknown = 0
+        for sequence_id, ids in outcomes:
+            told = self._mirrors.behind(sequence_id, ids)
+            if told.outcome is not None or told.rest is not None:
+                return None
+            unknown += not told.covered
+        return unknown
 
     def missed(self) -> None:
         """The last step was waited for until the deadline."""
@@ -259,7 +282,7 @@ class ProposerAnswers:
         """Look-ahead names outcomes of the proposer's own block, whatever is verified."""
         mirror = self._mirrors.get(sequence_id)
         if mirror is not None and (mirror.epoch, mirror.sent) == (ask.epoch, ask.base_length):
-            mirror.outlook.own_block = block.token_ids
+            mirror.outlook.own = block
 
     def _take_fault(self, fault: proposer_pb2.SequenceFault) -> None:
         mirror = self._mirrors.get(fault.sequence_id)

@@ -48,24 +48,37 @@ class SentStep:
     ahead: dict[int, proposer_pb2.OutcomeBlock | None] = field(default_factory=dict)
     hits: dict[int, DraftBlock] = field(default_factory=dict)
     covered: set[int] = field(default_factory=set)
+    # The step went on without its answer, as it was meant to.
+    let_go: bool = False
 
     @property
     def awaited(self) -> bool:
         """Whether the answer could bring enough that look-ahead did not."""
         unknown = len(self.asks) - len(self.hits) - len(self.covered)
-        return is_worth_a_wait(unknown, len(self.asks))
+        return not self.let_go and is_worth_a_wait(unknown, len(self.asks))
 
 
 class Told(NamedTuple):
     """What is known of the answer to a view that was not sent yet.
 
     Either `outcome` holds a block of which `wanted` drafts may be used, or `covered` says that
-    there is nothing to wait for; neither: the answer is not known.
+    there is nothing to wait for; neither: the answer is not known, and `rest` may be there, what is
+    left of the last answer.
     """
 
     covered: bool
     outcome: proposer_pb2.OutcomeBlock | None = None
+    rest: DraftBlock | None = None
     wanted: int = 0
+
+
+@dataclass(slots=True)
+class ForeseenAnswer:
+    """One proposer's part of a `Foreseen`, by sequence."""
+
+    blocks: dict[int, DraftBlock] = field(default_factory=dict)
+    stopgaps: dict[int, DraftBlock] = field(default_factory=dict)
+    unknown: set[int] = field(default_factory=set)
 
 
 # NOTHING: not even asked.

@@ -17,6 +17,7 @@ from outrider.backoff import Backoff
 from outrider.transport import Listener, Stream, Transport
 from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_answers import ProposerAnswers
+from verifier_service.proposer_ask import ForeseenAnswer
 from verifier_service.proposer_expectation import ExpectedProposer
 from verifier_service.proposer_handshake import (
     HandshakeError,
@@ -137,17 +138,17 @@ class ProposerClient:
             request = proposer_pb2.ProposeRequest(step=step)
             self._stream.send(request.SerializeToString())
 
-    def collect(self) -> dict[int, DraftBlock]:
+    def collect(self, *, waited: bool = True) -> dict[int, DraftBlock]:
         """The last step's blocks by sequence, once."""
-        return self._answers.collect() if self._answers is not None else {}
+        return {} if self._answers is None else self._answers.collect(waited=waited)
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, DraftBlock] | None:
-        """Its blocks for these views, where it need not be waited for; None where it must be."""
-        return self._answers.foreseen(views) if self._answers is not None else {}
+    def foreseen(self, views: Sequence[SequenceView]) -> ForeseenAnswer:
+        """What it would answer to these views, as far as look-ahead has told it."""
+        return ForeseenAnswer() if self._answers is None else self._answers.foreseen(views)
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        """Whether it would have no draft to wait for once exactly these ids are committed."""
-        return self._answers is None or self._answers.surely_none(outcomes)
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+        """See `DraftSource.unknown_behind`; of this proposer alone."""
+        return 0 if self._answers is None else self._answers.unknown_behind(outcomes)
 
     def missed(self) -> None:
         """The last step was waited for until the deadline."""

@@ -94,22 +94,20 @@ class Mirrors:
             full = len(self._mirrors) >= self._limits.max_sequences
             return NOTHING if reason and (reason != "over_capacity" or full) else UNKNOWN
         ids = tuple(view.ids[mirror.sent :])
-        if mirror.opening or not ids:
-            return UNKNOWN
-        outcome = mirror.outlook.block_behind(ids)
-        return Told(mirror.outlook.excludes(ids), outcome, wanted)
+        return UNKNOWN if mirror.opening or not ids else _told(mirror.outlook, ids, wanted)
 
-    def surely_none(self, sequence_id: int, ids: Sequence[int]) -> bool:
-        """Whether no draft would come for a sequence once exactly `ids` are committed to it."""
+    def behind(self, sequence_id: int, ids: Sequence[int]) -> Told:
+        """What would be answered once exactly `ids` are committed to a sequence."""
         mirror = self._mirrors.get(sequence_id)
         if mirror is not None:
-            return not mirror.opening and mirror.outlook.excludes(tuple(ids))
+            return UNKNOWN if mirror.opening else _told(mirror.outlook, tuple(ids), 1)
         if sequence_id in self._elsewhere:
-            return True
+            return NOTHING
         reason = self._unserved.get(sequence_id)
         if reason == "over_capacity":
-            return len(self._mirrors) >= self._limits.max_sequences
-        return reason is not None
+            full = len(self._mirrors) >= self._limits.max_sequences
+            return NOTHING if full else UNKNOWN
+        return UNKNOWN if reason is None else NOTHING
 
     def advance(
         self, views: Sequence[SequenceView], step_id: int, now: float
@@ -247,6 +245,13 @@ class Mirrors:
         if used == self._name:
             return self._limits.name
         return f"{used}-1" if used == self._limits.name else used
+
+
+def _told(outlook: Outlook, ids: tuple[int, ...], wanted: int) -> Told:
+    outcome = outlook.block_behind(ids)
+    covered = outlook.excludes(ids)
+    rest = None if covered or outcome is not None else outlook.rest_behind(ids)
+    return Told(covered, outcome, rest, wanted)
 
 
 def _sampling(sampling: Sampling) -> types_pb2.DraftSampling:

@@ -5,7 +5,11 @@ Everything here was claimed by a proposer: a false claim costs drafts, never a w
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from speculation.v1 import proposer_pb2
+
+from verifier_service.messages import DraftBlock
 
 MAX_OUTCOMES = 128
 # Named by one sequence's claim.
@@ -15,14 +19,14 @@ MAX_NAMED = 4096
 class Outlook:
     """Outcomes that have a block, and whether any other outcome could have one.
 
-    Blocks are otherwise unchecked: most are never used. `own_block` are the draft ids that the
-    proposer itself gave behind what is committed.
+    Blocks are otherwise unchecked: most are never used. `own` is the block that the proposer itself
+    gave behind what is committed.
     """
 
-    __slots__ = ("_complete", "_complete_block", "_outcomes", "own_block")
+    __slots__ = ("_complete", "_complete_block", "_outcomes", "own")
 
     def __init__(self) -> None:
-        self.own_block: tuple[int, ...] = ()
+        self.own: DraftBlock | None = None
         self._outcomes: dict[tuple[int, ...], proposer_pb2.OutcomeBlock] = {}
         self._complete: proposer_pb2.CompleteOutcomes | None = None
         self._complete_block: tuple[int, ...] = ()
@@ -33,7 +37,7 @@ class Outlook:
 
     def clear(self) -> None:
         """The round is over."""
-        self.own_block = ()
+        self.own = None
         self._outcomes.clear()
         self._complete = None
 
@@ -54,12 +58,31 @@ class Outlook:
         if named != len(claim.accepted) or named > MAX_NAMED:
             return False
         self._complete = claim
-        self._complete_block = self.own_block
+        self._complete_block = () if self.own is None else self.own.token_ids
         return True
 
     def block_behind(self, ids: tuple[int, ...]) -> proposer_pb2.OutcomeBlock | None:
         """What was prepared for the round's end with exactly `ids` committed."""
         return self._outcomes.get(ids)
+
+    def rest_behind(self, ids: tuple[int, ...]) -> DraftBlock | None:
+        """What is left of the own block where it begins with all of `ids`.
+
+        A chain of drafts stays one behind its beginning, whether that was verified or not.
+        """
+        own, length = self.own, len(ids)
+        if own is None or len(own.token_ids) <= length or own.token_ids[:length] != ids:
+            return None
+        return replace(
+            own,
+            base_length=own.base_length + length,
+            token_ids=own.token_ids[length:],
+            q=own.q[length:],
+            confidences=own.confidences[length:],
+            match_length=own.match_length + length if own.match_length else 0,
+            draft_ns=0,
+            lookahead_hit=True,
+        )
 
     def excludes(self, ids: tuple[int, ...]) -> bool:
         """Whether the proposer has said that it offers nothing once exactly `ids` are committed."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from outrider.addresses import parse_target
 from outrider.errors import InputError
 from outrider.transport import Clock, SystemClock, Transport
-from verifier_service.messages import PREDICTION, DraftBlock, SequenceView
+from verifier_service.messages import PREDICTION, DraftBlock, Foreseen, SequenceView
 from verifier_service.proposer_answers import parse
 from verifier_service.proposer_client import ProposerClient
 from verifier_service.proposer_expectation import ExpectedProposer
@@ -98,17 +98,20 @@ class ProposerPool:
             for client in self._clients:
                 client.send(views, closed, step_id, self._sent_at)
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
-        """What all would answer to these views, where look-ahead has told it already."""
+    def foreseen(self, views: Sequence[SequenceView]) -> Foreseen:
+        """What all would answer to these views, as far as look-ahead has told it already."""
         drafts: dict[int, list[DraftBlock]] = {}
+        stopgaps: dict[int, list[DraftBlock]] = {}
+        unknown: set[int] = set()
         with self._condition:
             for client in self._clients:
-                blocks = client.foreseen(views)
-                if blocks is None:
-                    return None
-                for sequence_id, block in blocks.items():
+                answer = client.foreseen(views)
+                unknown |= answer.unknown
+                for sequence_id, block in answer.blocks.items():
                     drafts.setdefault(sequence_id, []).append(block)
-        return drafts
+                for sequence_id, block in answer.stopgaps.items():
+                    stopgaps.setdefault(sequence_id, []).append(block)
+        return Foreseen(drafts, len(unknown), stopgaps)
 
     def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         """Blocks that answer the last `send`, by sequence, in the order of the addresses.
@@ -127,14 +130,20 @@ class ProposerPool:
                 self._clock.wait(self._condition, left)
             drafts: dict[int, list[DraftBlock]] = {}
             for client in self._clients:
-                for sequence_id, block in client.collect().items():
+                for sequence_id, block in client.collect(waited=wait).items():
                     drafts.setdefault(sequence_id, []).append(block)
             return drafts
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        """Whether no proposer would have a draft for any of these once these ids are committed."""
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+        """See `DraftSource.unknown_behind`."""
+        most = 0
         with self._condition:
-            return all(client.surely_none(outcomes) for client in self._clients)
+            for client in self._clients:
+                unknown = client.unknown_behind(outcomes)
+                if unknown is None:
+                    return None
+                most = max(most, unknown)
+        return most
 
     def states(self) -> list[ProposerState]:
         """Each proposer at this moment, in the order of the addresses."""

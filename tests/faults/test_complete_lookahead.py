@@ -33,9 +33,8 @@ def test_after_its_first_step_no_sequence_is_ever_waited_for(tmp_path: Path) -> 
             views = [a_view(number, ids, 40) for number, ids in enumerate(texts)]
             if step:
                 # The forward runs as long as it takes for this; nothing else is waited for.
-                eventually(lambda views=views: pool.foreseen(views) is not None)  # type: ignore[misc]
-                foreseen = pool.foreseen(views)
-                assert foreseen is not None
+                eventually(lambda views=views: not pool.foreseen(views).unknown)  # type: ignore[misc]
+                assert pool.foreseen(views).unknown == 0
             pool.send(views, [])
             drafts = pool.collect(wait=not step)
             for number, ids in enumerate(texts):

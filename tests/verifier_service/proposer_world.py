@@ -29,6 +29,12 @@ def hello(**changes: object) -> HelloParameters:
     return HelloParameters(**{**values, **changes})  # type: ignore[arg-type]
 
 
+def told(world: World, views: list[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+    """What need not be waited for; None where somebody's answer is not known."""
+    foreseen = world.pool.foreseen(views)
+    return None if foreseen.unknown else foreseen.blocks
+
+
 def view(sequence_id: int, ids: list[int], k: int = 4, **fields: object) -> SequenceView:
     values: dict[str, object] = {"prompt_length": 2, "sampling": Sampling(), **fields}
     return SequenceView(

@@ -17,7 +17,7 @@ from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
 from verifier_service.engines.base import Chunk, GoesOn, Meanwhile, Verdict, no_more
 from verifier_service.loop import Core
-from verifier_service.messages import DraftBlock, Request, SequenceView
+from verifier_service.messages import DraftBlock, Foreseen, Request, SequenceView
 from verifier_service.prediction import PredictedIds
 from verifier_service.scheduler import Scheduler
 
@@ -96,21 +96,23 @@ class SlowSource(ToySource):
         self.clock.now += ASKING_NS if wait else 0
         return super().collect()
 
-    def foreseen(self, views: Sequence[SequenceView]) -> dict[int, list[DraftBlock]] | None:
+    def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         if not self.foresees:
             return None
         drafts = {view.sequence_id: tuple(self.guess(view, self.rng)) for view in views}
-        return {
-            view.sequence_id: [
-                DraftBlock("toy", len(view.ids), drafts[view.sequence_id], match_length=2)
-            ]
-            for view in views
-            if drafts[view.sequence_id]
-        }
+        return Foreseen(
+            {
+                view.sequence_id: [
+                    DraftBlock("toy", len(view.ids), drafts[view.sequence_id], match_length=2)
+                ]
+                for view in views
+                if drafts[view.sequence_id]
+            }
+        )
 
-    def surely_none(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> bool:
+    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
         self.outcomes.append([(sequence_id, list(ids)) for sequence_id, ids in outcomes])
-        return self.knows(len(self.outcomes))
+        return 0 if self.knows(len(self.outcomes)) else None
 
 
 class SpyController(Controller):
