@@ -1,0 +1,92 @@
+"""Tiles that products of few rows are tried in, and their compilation by many processes at once.
+
+Knows shapes of programs and how a kernel comes to lie in Triton's cache; does not know times.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+from collections.abc import Iterable
+from multiprocessing.pool import Pool
+
+import torch
+
+from verifier_service.engines.skinny_products import Shape, Tile, launch, split_for
+
+# Bytes of shared memory that one program may have.
+_MOST_SHARED = 227 << 10
+_WORKERS = 14
+
+# Columns of outputs, depth, warps, stages; and by how much the usual split is divided.
+_SHAPES: dict[int, tuple[tuple[Shape, int], ...]] = {
+    16: (
+        (Shape(64, 64, 4, 5), 1),
+        (Shape(64, 64, 4, 5), 2),
+        (Shape(64, 64, 4, 8), 1),
+        (Shape(64, 128, 4, 3), 1),
+        (Shape(64, 128, 4, 4), 1),
+        (Shape(64, 256, 4, 3), 1),
+        (Shape(128, 64, 4, 4), 1),
+        (Shape(128, 64, 8, 6), 1),
+    ),
+    64: (
+        (Shape(64, 64, 4, 4), 1),
+        (Shape(64, 64, 4, 4), 2),
+        (Shape(64, 128, 4, 3), 1),
+        (Shape(128, 64, 4, 3), 1),
+        (Shape(128, 64, 4, 4), 1),
+        (Shape(128, 64, 8, 4), 1),
+        (Shape(128, 128, 8, 3), 1),
+        (Shape(256, 64, 8, 4), 1),
+    ),
+    128: (
+        (Shape(64, 64, 4, 4), 1),
+        (Shape(128, 64, 4, 3), 1),
+        (Shape(128, 64, 8, 4), 1),
+        (Shape(128, 128, 8, 3), 1),
+        (Shape(256, 64, 8, 4), 1),
+    ),
+}
+_SHAPES[32] = _SHAPES[16][:2] + _SHAPES[16][3:5] + _SHAPES[16][6:] + _SHAPES[64][5:7]
+
+
+def candidates(rows: int, outputs: int, depth: int, multiprocessors: int) -> list[Tile]:
+    """The tiles that are tried for a bucket of `rows` rows."""
+    found: list[Tile] = []
+    for shape, less in _SHAPES[rows]:
+        split = split_for(shape, rows, outputs, depth, multiprocessors)
+        tile = Tile(rows, shape, max(split // less, 1))
+        if shape.shared(rows) <= _MOST_SHARED and tile not in found:
+            found.append(tile)
+    return found
+
+
+def workers() -> Pool:
+    """Processes that compile; to be made before this one has touched the device."""
+    # What all need is read once, and not by each.
+    importlib.import_module("verifier_service.engines.skinny_triton")
+    context = multiprocessing.get_context("fork")
+    return context.Pool(min(_WORKERS, os.cpu_count() or 1))
+
+
+def compile_all(pool: Pool, tiles: Iterable[Tile]) -> dict[Tile, str]:
+    """Puts the kernels of `tiles` in Triton's cache; what does not compile, and why."""
+    distinct = sorted(set(tiles), key=lambda tile: -tile.rows * tile.shape.columns)
+    reasons = pool.map(_compile, distinct, chunksize=1)
+    return {tile: why for tile, why in zip(distinct, reasons, strict=True) if why}
+
+
+def _compile(tile: Tile) -> str:
+    """One small product of the tile, without tails: the kernel is that of any such layer."""
+    shape = tile.shape
+    weight = torch.zeros(
+        shape.columns, shape.depth * tile.split, dtype=torch.bfloat16, device="cuda"
+    )
+    try:
+        launch(weight.new_zeros(tile.rows, weight.shape[1]), weight, None, tile)
+        torch.cuda.synchronize()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:100]
+    return ""
