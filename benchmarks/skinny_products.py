@@ -38,7 +38,6 @@ PRODUCTS = (
     ("head", 49152, 4096, 1),
 )
 ROWS = (1, 8, 16, 32, 64, 128)
-_TRIED = (*BUCKETS, 128)
 # Elements of weights that a graph reads: many times what the cache between holds.
 _WEIGHTS = 800_000_000
 _REPLAYS = 5
@@ -73,7 +72,7 @@ class Cell:
 
 def bucket_of(rows: int) -> int:
     """The rows of the tile that holds `rows`."""
-    return next(bucket for bucket in _TRIED if rows <= bucket)
+    return next(bucket for bucket in BUCKETS if rows <= bucket)
 
 
 def seconds_each(
@@ -174,7 +173,7 @@ def better(cells: list[Cell], multiprocessors: int) -> list[str]:
     """Lines of the engine's table where another tile, or torch's product, is clearly faster."""
     lines: list[str] = []
     for name, outputs, depth, _ in PRODUCTS:
-        for bucket in _TRIED:
+        for bucket in BUCKETS:
             held = [c for c in cells if c.name == name and bucket_of(c.rows) == bucket]
             choices = [None, *set[Tile].intersection(*(set(cell.tiles) for cell in held))]
             sums = {tile: sum(cell.seconds(tile) for cell in held) for tile in choices}
@@ -204,7 +203,7 @@ def main() -> None:
         properties = torch.cuda.get_device_properties(device)
         count = properties.multi_processor_count
         tiles = {
-            name: {bucket: tried(bucket, outputs, depth, count) for bucket in _TRIED}
+            name: {bucket: tried(bucket, outputs, depth, count) for bucket in BUCKETS}
             for name, outputs, depth, _ in PRODUCTS
         }
         every = [tile for by_rows in tiles.values() for some in by_rows.values() for tile in some]

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 _log = logging.getLogger(__name__)
 
-# Rows are padded to one of these; a tile holds them all. More rows are torch's.
-BUCKETS = (16, 32, 64)
+# Rows are padded to one of these; a tile holds them all. More rows are torch's, and so are those of
+# a bucket that has neither shapes below nor anything measured.
+BUCKETS = (16, 32, 64, 128)
 _CAPABILITY = (9, 0)
 _DTYPES = (torch.bfloat16, torch.float16)
 # Fewer weights are read in less time than a launch takes.
@@ -146,6 +147,8 @@ def _tile(bucket: int, outputs: int, depth: int, multiprocessors: int) -> Tile |
     measured = (bucket, outputs, depth, multiprocessors)
     if measured in _MEASURED:
         return _MEASURED[measured]
+    if bucket not in _SHAPES:
+        return None
     narrow, wide = _SHAPES[bucket]
     shape = (
         wide if -(-outputs // narrow.columns) > _room(narrow, bucket, multiprocessors) else narrow

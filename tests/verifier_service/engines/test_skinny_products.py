@@ -27,6 +27,8 @@ from verifier_service.engines.skinny_products import (
     tile_for,
 )
 
+# Buckets whose rows are ours whether anything was measured or not.
+SERVED = (16, 32, 64)
 SHAPES = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (49152, 4096), (1000, 512)]
 
 
@@ -70,17 +72,17 @@ def on_card(linear: nn.Linear) -> nn.Linear:
 def test_rows_fit_their_tile_and_tiles_the_memory_of_a_multiprocessor(
     outputs: int, depth: int
 ) -> None:
-    for rows in range(1, BUCKETS[-1] + 1):
+    for rows in range(1, SERVED[-1] + 1):
         tile = tile_for(rows, outputs, depth, 132)
-        if tile is None:
-            continue
+        assert tile is not None
         assert tile.rows in BUCKETS and rows <= tile.rows < 2 * max(rows, 16)
         assert tile.shape.columns % 64 == 0 and tile.shape.depth % 16 == 0
         assert tile.shape.shared(tile.rows) <= 227 << 10
         tiles = -(-outputs // tile.shape.columns)
         assert tile.split == 1 or tiles <= skinny_products._COUNTERS
         assert tile.split * tile.shape.depth <= depth
-    assert tile_for(BUCKETS[-1] + 1, outputs, depth, 132) is None
+    for rows in range(SERVED[-1] + 1, BUCKETS[-1] + 2):
+        assert tile_for(rows, outputs, depth, 132) is None
     assert tile_for(0, outputs, depth, 132) is None
 
 
@@ -96,12 +98,15 @@ def test_a_sum_is_split_where_outputs_are_few_and_programs_run_at_once() -> None
 def test_the_measured_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = tile_for(3, 320, 64, 132)
     assert usual is not None
-    measured = {(16, 320, 64, 132): None, (32, 320, 64, 132): usual}
+    served = ((32, 320, 64, 132), (128, 320, 64, 132))
+    measured: dict[tuple[int, int, int, int], Tile | None] = dict.fromkeys(served, usual)
+    measured[16, 320, 64, 132] = None
     monkeypatch.setattr(skinny_products, "_MEASURED", measured)
     skinny_products._tile.cache_clear()
     try:
         assert tile_for(3, 320, 64, 132) is None
         assert tile_for(20, 320, 64, 132) is usual
+        assert tile_for(128, 320, 64, 132) is usual
         assert tile_for(3, 320, 64, 114) is not None
     finally:
         skinny_products._tile.cache_clear()
@@ -113,7 +118,7 @@ def test_a_layer_that_agrees_is_replaced_and_tried_once(card: list[Tile]) -> Non
     found = products.linear(linear)
     assert isinstance(found, SkinnyLinear)
     assert found.weight is linear.weight and found.bias is linear.bias
-    assert {tile.rows for tile in card} == set(BUCKETS)
+    assert {tile.rows for tile in card} == set(SERVED)
     tried = len(card)
     assert isinstance(products.linear(on_card(layer())), SkinnyLinear)
     assert len(card) == tried
@@ -161,7 +166,7 @@ def test_a_kernel_that_is_wrong_is_not_used(
     def launch(x: Tensor, weight: Tensor, bias: Tensor | None, tile: Tile) -> Tensor:
         calls.append(tile.rows)
         y = F.linear(x, weight, bias)
-        if tile.rows == BUCKETS[1]:
+        if tile.rows == SERVED[1]:
             if fault == "off":
                 y[-1, -1] += 1.0
             if fault == "varies" and len(calls) % 2:
@@ -205,7 +210,7 @@ def test_the_trial_counts_no_bucket_that_torch_serves(
 
 def test_more_rows_than_a_tile_holds_are_torchs(card: list[Tile]) -> None:
     linear = on_card(layer())
-    for rows, kernels in ((BUCKETS[-1], 1), (BUCKETS[-1] + 1, 1), (0, 1)):
+    for rows, kernels in ((SERVED[-1], 1), (SERVED[-1] + 1, 1), (BUCKETS[-1] + 1, 1), (0, 1)):
         x = torch.randn(rows, 64).bfloat16()
         y = skinny_products._linear_on_cuda(x, linear.weight, linear.bias)
         assert torch.equal(y, F.linear(x, linear.weight, linear.bias))
@@ -264,4 +269,4 @@ def test_the_kernel_is_the_product_by_its_definition() -> None:
 
 
 def test_the_kernels_of_the_table_compile_for_an_h200_as_they_are_meant_to() -> None:
-    assert int(run_apart("compile_skinny_products.py").split()[0]) >= len(BUCKETS)
+    assert int(run_apart("compile_skinny_products.py").split()[0]) >= len(SERVED)
