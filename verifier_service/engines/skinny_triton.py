@@ -79,8 +79,8 @@ def product(  # type: ignore[no-untyped-def]
             sums += tl.load(bias + columns, mask=column_in, other=0.0).to(tl.float32)[:, None]
         tl.store(y_at, sums.to(y.dtype.element_ty), mask=kept)
     else:
-        inner = tl.arange(0, COLUMNS)[:, None] * ROWS + rows[None, :]
         size = COLUMNS * ROWS
+        inner = rows[None, :] * COLUMNS + tl.arange(0, COLUMNS)[:, None]
         part_at = parts + tile * size + inner
         tl.store(part_at + part * tiles * size, sums, mask=row_in[None, :])
         # All threads have stored before the one that counts says so to the whole device.
