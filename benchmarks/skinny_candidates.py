@@ -13,7 +13,9 @@ from multiprocessing.pool import Pool
 
 import torch
 
-from verifier_service.engines.skinny_products import Shape, Tile, launch, split_for
+from verifier_service.engines import skinny_gated
+from verifier_service.engines.skinny_products import launch
+from verifier_service.engines.skinny_tiles import Shape, Tile, split_for
 
 # Bytes of shared memory that one program may have.
 _MOST_SHARED = 227 << 10
@@ -49,6 +51,12 @@ _SHAPES: dict[int, tuple[tuple[Shape, int], ...]] = {
         (Shape(256, 64, 8, 4), 1),
     ),
 }
+_GATED = (
+    Shape(128, 64, 4, 3),
+    Shape(128, 64, 4, 4),
+    Shape(128, 128, 4, 3),
+    Shape(256, 64, 8, 3),
+)
 _SHAPES[32] = _SHAPES[16][:2] + _SHAPES[16][3:5] + _SHAPES[16][6:] + _SHAPES[64][5:7]
 
 
@@ -63,29 +71,42 @@ def candidates(rows: int, outputs: int, depth: int, multiprocessors: int) -> lis
     return found
 
 
+def gated_candidates(rows: int) -> list[Tile]:
+    """The tiles of gated products that are tried for a bucket of `rows` rows."""
+    tiles = [Tile(rows, shape, 1) for shape in _GATED]
+    return [tile for tile in tiles if tile.shape.shared(rows) <= _MOST_SHARED]
+
+
 def workers() -> Pool:
     """Processes that compile; to be made before this one has touched the device."""
     # What all need is read once, and not by each.
-    importlib.import_module("verifier_service.engines.skinny_triton")
+    for name in ("skinny_triton", "skinny_gated_triton"):
+        importlib.import_module(f"verifier_service.engines.{name}")
     context = multiprocessing.get_context("fork")
     return context.Pool(min(_WORKERS, os.cpu_count() or 1))
 
 
-def compile_all(pool: Pool, tiles: Iterable[Tile]) -> dict[Tile, str]:
-    """Puts the kernels of `tiles` in Triton's cache; what does not compile, and why."""
-    distinct = sorted(set(tiles), key=lambda tile: -tile.rows * tile.shape.columns)
-    reasons = pool.map(_compile, distinct, chunksize=1)
-    return {tile: why for tile, why in zip(distinct, reasons, strict=True) if why}
+def compile_all(
+    pool: Pool, tiles: Iterable[Tile], gated: Iterable[Tile]
+) -> dict[tuple[Tile, bool], str]:
+    """Puts kernels in Triton's cache: what does not compile, (tile, whether gated), and why."""
+    jobs = [(tile, False) for tile in set(tiles)] + [(tile, True) for tile in set(gated)]
+    jobs.sort(key=lambda job: -job[0].rows * job[0].shape.columns)
+    reasons = pool.map(_compile, jobs, chunksize=1)
+    return {job: why for job, why in zip(jobs, reasons, strict=True) if why}
 
 
-def _compile(tile: Tile) -> str:
+def _compile(job: tuple[Tile, bool]) -> str:
     """One small product of the tile, without tails: the kernel is that of any such layer."""
-    shape = tile.shape
-    weight = torch.zeros(
-        shape.columns, shape.depth * tile.split, dtype=torch.bfloat16, device="cuda"
-    )
+    tile, gated = job
+    depth = tile.shape.depth * tile.split
+    weight = torch.zeros(tile.shape.columns, depth, dtype=torch.bfloat16, device="cuda")
+    x = weight.new_zeros(tile.rows, depth)
     try:
-        launch(weight.new_zeros(tile.rows, weight.shape[1]), weight, None, tile)
+        if gated:
+            skinny_gated.launch(x, weight, tile)
+        else:
+            launch(x, weight, None, tile)
         torch.cuda.synchronize()
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:100]

@@ -20,14 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.skinny_candidates import candidates, compile_all, workers
-from verifier_service.engines.skinny_products import (
-    BUCKETS,
-    Tile,
-    disagreement,
-    launch,
-    tile_for,
+from benchmarks.skinny_candidates import (
+    candidates,
+    compile_all,
+    gated_candidates,
+    workers,
 )
+from verifier_service.engines import skinny_gated
+from verifier_service.engines.skinny_products import launch
+from verifier_service.engines.skinny_tiles import BUCKETS, Tile, tile_for
 
 # (name, outputs, depth, how often in a forward).
 PRODUCTS = (
@@ -120,6 +121,9 @@ def measure(
                 continue
             product = partial(ours, tile)
             cell.tiles[tile] = seconds_each(product, x, weights, stream)
+            if not torch.equal(launch(x, weights[0], None, tile).float(), found):
+                print(f"WRONG: {name} of {rows} rows is another after replays in {words(tile)}")
+                del cell.tiles[tile]
         cells.append(cell)
     return cells
 
@@ -195,6 +199,46 @@ def source(tile: Tile | None) -> str:
     return f"Tile({tile.rows}, Shape({parts}), {tile.split})"
 
 
+def gated(base: Tensor, tiles: dict[int, list[Tile]], multiprocessors: int) -> list[str]:
+    """Microseconds of silu(gate) * up: torch's product, ours, and all in one kernel."""
+    _, both, depth, _ = PRODUCTS[2]
+    copies = base.numel() // (both * depth)
+    weights = list(base[: copies * both * depth].view(copies, both, depth).unbind())
+    stream = torch.cuda.Stream()
+    lines = [f"{'gated':8}{'rows':>5}  {'torch us':>9}{'two us':>9}  in one us"]
+    for rows in ROWS:
+        x = torch.randn(rows, depth, device=base.device).to(base.dtype)
+        wanted = in_two(F.linear, x, weights[0]).float()
+        torch.cuda.synchronize()
+        tile = tile_for(rows, both, depth, multiprocessors)
+        product = F.linear if tile is None else partial(ours, tile)
+        spans = [
+            seconds_each(partial(in_two, F.linear), x, weights, stream),
+            seconds_each(partial(in_two, product), x, weights, stream),
+        ]
+        figures = "".join(f"{seconds * 1e6:9.1f}" for seconds in spans)
+        for tile in tiles[bucket_of(rows)]:
+            error = (skinny_gated.launch(x, weights[0], tile).float() - wanted).abs().max()
+            torch.cuda.synchronize()
+            if not float(error / wanted.abs().max()) <= _TOLERANCE:
+                print(f"WRONG: gated product of {rows} rows in {words(tile)}")
+                continue
+            seconds = seconds_each(partial(in_one, tile), x, weights, stream)
+            figures += f"  {seconds * 1e6:.1f} ({words(tile)})"
+        lines.append(f"{'':8}{rows:5}  {figures}")
+    return lines
+
+
+def in_two(product: Product, x: Tensor, weight: Tensor) -> Tensor:
+    """A product and the kernel that joins its halves."""
+    return skinny_gated.join_halves(product(x, weight))
+
+
+def in_one(tile: Tile, x: Tensor, weight: Tensor) -> Tensor:
+    """The gated product, in the place of a product."""
+    return skinny_gated.launch(x, weight, tile)
+
+
 @torch.inference_mode()
 def main() -> None:
     began = time.monotonic()
@@ -206,34 +250,37 @@ def main() -> None:
             name: {bucket: tried(bucket, outputs, depth, count) for bucket in BUCKETS}
             for name, outputs, depth, _ in PRODUCTS
         }
+        pairs = {bucket: gated_candidates(bucket) for bucket in BUCKETS}
         every = [tile for by_rows in tiles.values() for some in by_rows.values() for tile in some]
-        failed = compile_all(pool, every)
+        failed = compile_all(pool, every, [tile for some in pairs.values() for tile in some])
     compiled = time.monotonic()
-    for tile, why in failed.items():
-        print(f"DOES NOT COMPILE: {words(tile)} for {tile.rows} rows: {why}")
+    for (tile, in_pairs), why in failed.items():
+        kind = "gated " if in_pairs else ""
+        print(f"DOES NOT COMPILE: {kind}{words(tile)} for {tile.rows} rows: {why}")
     base = torch.empty(_WEIGHTS, dtype=torch.bfloat16, device=device).normal_()
     cells: list[Cell] = []
     for name, outputs, depth, _ in PRODUCTS:
-        wrong = disagreement(base[: outputs * depth].view(outputs, depth), None)
-        if wrong:
-            print(f"WRONG at the engine's trial of {name}: {wrong}")
-        rest = {
-            bucket: [tile for tile in some if tile not in failed]
-            for bucket, some in tiles[name].items()
-        }
-        cells += measure(name, outputs, depth, base, rest)
+        cells += measure(name, outputs, depth, base, without(tiles[name], failed, False))
     print("\n".join([*table(cells, count), *forwards(cells, count)]))
+    print("\n".join(gated(base, without(pairs, failed, True), count)))
     lines = better(cells, count)
-    print(
-        "for _MEASURED in verifier_service/engines/skinny_products.py:"
-        if lines
-        else "table is best"
-    )
+    where = "verifier_service/engines/skinny_tiles.py"
+    print(f"for _MEASURED in {where}:" if lines else f"nothing is faster than {where}")
     print("\n".join(lines))
     print(
         f"{properties.name}, {count} multiprocessors, torch {torch.__version__}; compiled in "
         f"{compiled - began:.0f} s, measured in {time.monotonic() - compiled:.0f} s"
     )
+
+
+def without(
+    tiles: dict[int, list[Tile]], failed: dict[tuple[Tile, bool], str], in_pairs: bool
+) -> dict[int, list[Tile]]:
+    """The tiles that compile."""
+    return {
+        bucket: [tile for tile in some if (tile, in_pairs) not in failed]
+        for bucket, some in tiles.items()
+    }
 
 
 def tried(bucket: int, outputs: int, depth: int, multiprocessors: int) -> list[Tile]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from benchmarks import skinny_products
 from benchmarks.skinny_candidates import candidates
 from benchmarks.skinny_products import PRODUCTS, ROWS, Cell, better, bucket_of, forwards, source
-from verifier_service.engines.skinny_products import Shape, Tile, tile_for
+from verifier_service.engines.skinny_tiles import Shape, Tile, tile_for
 
 MULTIPROCESSORS = 132
 

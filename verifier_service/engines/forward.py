@@ -23,7 +23,7 @@ from verifier_service.engines.layout import StepTensors, pack
 from verifier_service.engines.linear import pack_linears, packer
 from verifier_service.engines.loading import LoadedModel
 from verifier_service.engines.short_attention import short_attention
-from verifier_service.engines.skinny_products import SkinnyProducts
+from verifier_service.engines.skinny_layers import SkinnyProducts
 from verifier_service.engines.step_buffers import StepInputs
 from verifier_service.messages import Sampling
 
@@ -93,12 +93,13 @@ def choose_paged(
     if not refusal:
         sample = _sample(loaded, shape, device)
         wanted = modules(sample)
+        products = SkinnyProducts()
         decoder = fused.FusedDecoder(
             loaded.module,
             loaded.config,
             loaded.max_model_len,
             compiled=compiled,
-            pieces=fused.Pieces(linear=SkinnyProducts().linear),
+            pieces=fused.Pieces(linear=products.linear, gated=products.gated),
         )
 
         kernel = short_attention(cache, int(loaded.config.num_attention_heads))

@@ -18,8 +18,8 @@ import triton  # type: ignore[import-untyped]
 from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]
 from triton.compiler import ASTSource  # type: ignore[import-untyped]
 
-from verifier_service.engines import skinny_triton
-from verifier_service.engines.skinny_products import BUCKETS, Tile, tile_for
+from verifier_service.engines import skinny_gated_triton, skinny_triton
+from verifier_service.engines.skinny_tiles import BUCKETS, Tile, gated_tile_for, tile_for
 
 HOPPER = GPUTarget("cuda", 90, 32)
 LAYERS = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (49152, 4096))
@@ -29,31 +29,36 @@ NUMBERS = dict.fromkeys(("count", "outputs", "depth"), "i32")
 DIVISIBLE = (*POINTERS, "outputs", "depth")
 
 
-def compiled(tile: Tile) -> Any:
+def compiled(tile: Tile, gated: bool) -> Any:
     shape = tile.shape
+    kernel = skinny_gated_triton.product if gated else skinny_triton.product
     constants = {
-        "HAS_BIAS": False,
         "WHOLE_COLUMNS": True,
         "WHOLE_DEPTH": True,
         "ROWS": tile.rows,
-        "COLUMNS": shape.columns,
+        "COLUMNS": shape.columns // 2 if gated else shape.columns,
         "DEPTH": shape.depth,
-        "SPLIT": tile.split,
     }
-    kernel = skinny_triton.product
+    if not gated:
+        constants |= {"HAS_BIAS": False, "SPLIT": tile.split}
+    kinds = POINTERS | NUMBERS | dict.fromkeys(constants, "constexpr")
+    names = kernel.arg_names
     source = ASTSource(
         fn=kernel,
-        signature=POINTERS | NUMBERS | dict.fromkeys(constants, "constexpr"),
+        signature={name: kinds[name] for name in names},
         constexprs=constants,
         # Without it loads are of single elements, and none of this is what runs.
-        attrs={(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in DIVISIBLE},
+        attrs={
+            (names.index(name),): [["tt.divisibility", 16]] for name in DIVISIBLE if name in names
+        },
     )
     options = {"num_warps": shape.warps, "num_stages": shape.stages}
     return triton.compile(source, target=HOPPER, options=options)
 
 
-def check(tile: Tile) -> None:
-    kernel = compiled(tile)
+def check(job: tuple[Tile, bool]) -> None:
+    tile, gated = job
+    kernel = compiled(tile, gated)
     ptx = kernel.asm["ptx"]
     assert f"m64n{tile.rows}k16.f32.bf16.bf16" in ptx and "mma.sync" not in ptx, tile
     assert "cp.async.cg.shared.global.L2::cache_hint" in ptx, tile
@@ -73,8 +78,10 @@ def check(tile: Tile) -> None:
     assert registers * 32 * tile.shape.warps * resident <= 65536, (tile, usage)
 
 
-tiles = {tile_for(rows, *layer, 132) for rows in BUCKETS for layer in LAYERS} - {None}
+jobs = {(tile_for(rows, *layer, 132), False) for rows in BUCKETS for layer in LAYERS}
+jobs |= {(gated_tile_for(rows, 14336, 132), True) for rows in BUCKETS}
+served = [(tile, gated) for tile, gated in jobs if tile is not None]
 with ThreadPoolExecutor(4) as pool:
-    for _ in pool.map(check, tiles):
+    for _ in pool.map(check, served):
         pass
-sys.stdout.write(f"{len(tiles)} compiled")
+sys.stdout.write(f"{len(served)} compiled")

@@ -6,9 +6,11 @@ The interpreter multiplies bfloat16 as the integers that hold it: values are hal
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
-from verifier_service.engines import skinny_products
-from verifier_service.engines.skinny_products import Shape, Tile, launch
+from verifier_service.engines import skinny_gated, skinny_products
+from verifier_service.engines.skinny_products import launch
+from verifier_service.engines.skinny_tiles import Shape, Tile
 
 CPU = torch.device("cpu")
 SHAPE = Shape(16, 16, warps=4, stages=2)
@@ -45,6 +47,21 @@ def more_parts_than_steps() -> None:
     check(3, 20, 48, Tile(16, SHAPE, 8), bias=True)
 
 
-for part in (every_count_of_rows, tails, more_parts_than_steps):
+def gated() -> None:
+    for rows, outputs, depth in ((1, 16, 32), (5, 20, 37), (16, 33, 32)):
+        weight = torch.randn(2 * outputs, depth).half()
+        x = torch.randn(rows, depth).half()
+        gate, up = F.linear(x.float(), weight.float()).half().float().chunk(2, dim=-1)
+        wanted = F.silu(gate) * up
+        tile = Tile(16, Shape(32, 16, warps=4, stages=2), 1)
+        found = skinny_gated.launch(x, weight, tile)
+        assert found.shape == (rows, outputs) and found.dtype == torch.float16
+        # Sums that lie between two numbers can be rounded to either.
+        assert torch.allclose(found.float(), wanted, atol=2e-3, rtol=4e-3)
+        joined = skinny_gated.join_halves(torch.cat((gate, up), dim=-1).half())
+        assert torch.allclose(joined.float(), wanted, atol=1e-3, rtol=1e-3)
+
+
+for part in (every_count_of_rows, tails, more_parts_than_steps, gated):
     part()
     print(part.__name__)
