@@ -1,24 +1,58 @@
-"""Paged attention for few queries a sequence, as a Triton kernel.
+"""Paged attention for few queries a sequence, by Triton kernels.
 
-Knows queries, pages and tables; does not know steps or models. A program serves one sequence and
-one key-value head: all query heads that share it, for all of the sequence's queries, form one tile,
-so keys and values are read once. (A kernel that takes each query head alone reads them once for
-each head of the group, and most of a decoding step's attention is reading.) The order of its sums
-depends on nothing but the sequence itself.
+Knows queries, pages and tables; does not know steps or models. A program serves one key-value head
+and one part of one sequence's keys: all query heads that share the head, for all of the sequence's
+queries, form one tile, so keys and values are read once. (A kernel that takes each query head alone
+reads them once for each head of the group, and most of a decoding step's attention is reading.)
+
+Parts are there so that the longest sequence does not decide how long a step takes. How many there
+may be follows from shapes; how many there are, and their order in the sum, from the shapes and the
+sequence itself.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 import triton  # type: ignore[import-untyped]
-import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
-# Keys that are read at once; a page holds a multiple of them.
-KEYS_AT_ONCE = 64
+from verifier_service.engines.paged_kernels import add_parts, attend_part
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How the kernel is cut and compiled.
+
+    Keys are split until every processor has `programs` of them, into parts of at least
+    `least_keys`; `keys` are read at once, `stages` of such reads are on their way together.
+    """
+
+    programs: int
+    least_keys: int
+    keys: int
+    warps: int
+    stages: int
+
+
+# By the rows of a tile, at least so many. Measured on a card: benchmarks/attention_kernel.py.
+_TUNED = {
+    16: Tuning(programs=8, least_keys=128, keys=64, warps=4, stages=3),
+    32: Tuning(programs=8, least_keys=128, keys=64, warps=4, stages=3),
+    64: Tuning(programs=8, least_keys=128, keys=64, warps=4, stages=3),
+    128: Tuning(programs=8, least_keys=128, keys=64, warps=8, stages=3),
+}
+# More parts than this take longer to add than they save.
+_MOST_PARTS = 64
+# A page holds a multiple of these.
+_LEAST_KEYS_AT_ONCE = 64
 _LEAST_ROWS, _MOST_ROWS = 16, 128
+# Of the 227 KiB of shared memory that a program may have, what keys and values may take.
+_TILE_BYTES = 192 * 1024
+# Pairs of sequence and key-value head that are counted in one allocation.
+_COUNTED = 4096
 _LOG2_E = 1.4426950408889634
 
 
@@ -29,7 +63,7 @@ def serves(query: Tensor, keys: Tensor, max_query: int) -> bool:
     return (
         size in (32, 64, 128)
         and max_query * group <= _MOST_ROWS
-        and keys.shape[1] % KEYS_AT_ONCE == 0
+        and keys.shape[1] % _LEAST_KEYS_AT_ONCE == 0
     )
 
 
@@ -42,129 +76,94 @@ def attend(
     table: Tensor,
     max_query: int,
     scale: float,
+    *,
+    tuning: Tuning | None = None,
+    parts: int | None = None,
+    counted: bool = True,
 ) -> Tensor:
     """Causal attention of packed queries [T, heads, size], contiguous; the same shape.
 
     `cu_query` [B + 1] int32 bounds each sequence's queries, at most `max_query`, the last of which
     stands at position `used`[b] - 1; `table` [B, W] int32 names its pages of `keys` and `values`
-    [blocks, page, kv heads, size], contiguous. Rows of no sequence are left as they are.
+    [blocks, page, kv heads, size], contiguous. Rows of no sequence are left as they are. A
+    sequence's keys are split into at most `parts`, where the shapes are not to decide that; they
+    are added by the last of them where they are `counted`, by a kernel of its own where not.
+
+    Calls on one device must follow one another, as those of one stream do: they share counters.
     """
+    sequences = table.shape[0]
     heads, size = query.shape[1:]
     page, kv_heads = keys.shape[1:3]
     group = heads // kv_heads
     rows = max(_LEAST_ROWS, triton.next_power_of_2(max_query * group))
+    chosen = _fitting(tuning or _TUNED[rows], page, size * keys.element_size())
+    if parts is None:
+        pairs = sequences * kv_heads
+        parts = most_parts(pairs, _processors(query.device), table.shape[1] * page, chosen)
     out = torch.empty_like(query)
-    _kernel[(table.shape[0], kv_heads)](
+    split = parts > 1
+    partial = counters = out
+    if split:
+        shape = (sequences, kv_heads, parts, rows, size + 2)
+        partial = torch.empty(shape, dtype=torch.float32, device=query.device)
+        counters = _counters(query.device, -(-sequences * kv_heads // _COUNTED))
+    shapes = {"HEADS": heads, "KV_HEADS": kv_heads, "SIZE": size, "ROWS": rows, "KEYS": chosen.keys}
+    least = -(-chosen.least_keys // chosen.keys) * chosen.keys
+    attend_part[(kv_heads, sequences, parts)](
         query,
         keys,
         values,
         out,
+        partial,
+        counters,
         cu_query,
         used,
         table,
         table.stride(0),
         scale * _LOG2_E,
-        heads,
-        kv_heads,
-        page,
-        GROUP=group,
-        SIZE=size,
-        ROWS=rows,
-        KEYS=KEYS_AT_ONCE,
-        num_warps=4,
+        least,
+        **shapes,
+        PAGE=page,
+        SPLIT=split,
+        COUNTED=counted,
+        num_warps=chosen.warps,
+        num_stages=chosen.stages,
     )
+    if split and not counted:
+        add_parts[(kv_heads, sequences)](
+            out, partial, cu_query, used, parts, least, **shapes, num_warps=4
+        )
     return out
 
 
-# Triton reads the source: names of types that it does not know may not stand there.
-@triton.jit  # type: ignore[misc,untyped-decorator,unused-ignore]
-def _kernel(  # type: ignore[no-untyped-def]
-    query,
-    keys,
-    values,
-    out,
-    cu_query,
-    used,
-    table,
-    table_stride,
-    scale,
-    heads,
-    kv_heads,
-    page,
-    GROUP: tl.constexpr,
-    SIZE: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-):
-    sequence = tl.program_id(0)
-    head = tl.program_id(1)
-    first = tl.load(cu_query + sequence)
-    length = tl.load(cu_query + sequence + 1) - first
-    if length > 0:
-        context = tl.load(used + sequence)
-        row = tl.arange(0, ROWS)
-        token = row // GROUP
-        inside = token < length
-        size = tl.arange(0, SIZE)
-        place = (first + token) * heads + head * GROUP + row % GROUP
-        at = place[:, None] * SIZE + size[None, :]
-        q = tl.load(query + at, mask=inside[:, None], other=0.0)
-        # The last key that a row sees.
-        last = context - length + token
-        best = tl.full([ROWS], -float("inf"), tl.float32)
-        total = tl.zeros([ROWS], tl.float32)
-        mixed = tl.zeros([ROWS, SIZE], tl.float32)
-        for begin in range(0, context, KEYS):
-            block = tl.load(table + sequence * table_stride + begin // page).to(tl.int64)
-            key = begin + tl.arange(0, KEYS)
-            slot = block * page + begin % page + tl.arange(0, KEYS)
-            there = (slot * kv_heads + head)[:, None] * SIZE + size[None, :]
-            known = key < context
-            k = tl.load(keys + there, mask=known[:, None], other=0.0)
-            score = tl.dot(q, tl.trans(k)) * scale
-            score = tl.where(key[None, :] <= last[:, None], score, -float("inf"))
-            highest = tl.maximum(best, tl.max(score, 1))
-            weight = tl.exp2(score - highest[:, None])
-            keep = tl.exp2(best - highest)
-            total = total * keep + tl.sum(weight, 1)
-            v = tl.load(values + there, mask=known[:, None], other=0.0)
-            mixed = mixed * keep[:, None] + tl.dot(weight.to(v.dtype), v)
-            best = highest
-        mixed = mixed / total[:, None]
-        tl.store(out + at, mixed.to(q.dtype), mask=inside[:, None])
+def most_parts(pairs: int, processors: int, longest: int, tuning: Tuning) -> int:
+    """Into how many parts the keys of a sequence may be split.
 
-
-def agrees(attend_otherwise: Any, keys: Tensor, heads: int, max_query: int) -> bool:
-    """Whether the kernel computes what another does, on this device, over pages like `keys`.
-
-    `attend_otherwise` takes what `attend` does. The pages' contents are made up and given back as
-    zeros.
+    `pairs` is sequences times key-value heads, `longest` the most keys that a sequence may have.
     """
-    device, dtype = keys.device, keys.dtype
-    blocks, page, kv_heads, size = keys.shape
-    generator = torch.Generator(device=device).manual_seed(1)
+    wanted = -(-processors * tuning.programs // pairs)
+    return max(1, min(wanted, longest // tuning.least_keys, _MOST_PARTS))
 
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, device=device).to(dtype)
 
-    few = min(blocks, 4)
-    pages = normal(few, page, kv_heads, size), normal(few, page, kv_heads, size)
-    lengths = [max_query, 1, max(max_query - 1, 1)]
-    used = [min(page + 5, few * page), 7, min(page, few * page)]
-    used = [max(context, length) for context, length in zip(used, lengths, strict=True)]
-    bounds = [0, lengths[0], lengths[0] + lengths[1], sum(lengths)]
-    table = torch.tensor(
-        [[few - 1, 0], [few // 2, 0], [1 % few, 0]], dtype=torch.int32, device=device
-    )
-    query = normal(bounds[-1], heads, size)
-    rest: tuple[Any, ...] = (
-        torch.tensor(bounds, dtype=torch.int32, device=device),
-        torch.tensor(used, dtype=torch.int32, device=device),
-        table,
-        max_query,
-        size**-0.5,
-    )
-    found = attend(query, *pages, *rest).float()
-    wanted = attend_otherwise(query, *pages, *rest).float()
-    tolerance = 1e-4 if dtype == torch.float32 else 0.03
-    return bool((found - wanted).abs().max() <= tolerance * wanted.abs().max())
+@cache
+def _processors(device: torch.device) -> int:
+    """How many programs a device runs side by side, at least."""
+    if device.type != "cuda":
+        return 1
+    count: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return count
+
+
+@cache
+def _counters(device: torch.device, blocks: int) -> Tensor:
+    """Zeros, int32. The kernel leaves zeros behind, and graphs keep the address: never released."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("attention must have run once with a step's shapes before its capture")
+    return torch.zeros(blocks * _COUNTED, dtype=torch.int32, device=device)
+
+
+def _fitting(tuning: Tuning, page: int, row_bytes: int) -> Tuning:
+    """The same where a page and shared memory hold it, else less at once."""
+    keys = tuning.keys if page % tuning.keys == 0 else _LEAST_KEYS_AT_ONCE
+    stages = min(tuning.stages, max(2, _TILE_BYTES // (2 * keys * row_bytes)))
+    return replace(tuning, keys=keys, stages=stages)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from verifier_service.engines.attention import PagedCache, StepLayout, attend_pages
+from verifier_service.engines.paged_agreement import agrees
 
 _log = logging.getLogger(__name__)
 
@@ -65,12 +66,12 @@ def short_attention(cache: PagedCache, heads: int) -> ShortAttention | None:
         if not paged_triton.serves(query, keys, count):
             continue
         try:
-            agrees = paged_triton.agrees(_through_torch, keys, heads, count)
+            right = agrees(paged_triton.attend, _through_torch, keys, heads, count)
         except Exception:
             # A compiler of another release may refuse it: decoding goes on, and the log says how.
             _log.exception("attention of few queries runs through torch's kernel")
             return None
-        if not agrees:
+        if not right:
             _log.warning(
                 "attention of few queries runs through torch's kernel: with %d queries a sequence "
                 "ours computes something else",

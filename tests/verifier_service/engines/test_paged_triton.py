@@ -34,7 +34,7 @@ def test_the_kernel_computes_attention_by_its_definition() -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout.split() == ["right"] * 6
+    assert run.stdout.split() == ["right"] * 7
 
 
 def test_a_cpu_needs_no_kernel() -> None:

@@ -1,0 +1,107 @@
+"""Whether our paged attention computes, on this device, what another one does.
+
+Knows made-up pages and what steps look like at their worst: contexts of all lengths, padding, keys
+split and not, one call behind another. Does not know what is done where they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+# Query, keys, values, query bounds, contexts, tables, most queries, scale -> answers.
+Attend = Callable[..., Tensor]
+
+# Pages that are made up; a sequence sees up to all of them.
+_PAGES = 16
+# Keys of a sequence go into at most so many parts.
+_PARTS = (1, 3, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What an attention is called with, but for how it splits keys."""
+
+    query: Tensor
+    pages: tuple[Tensor, Tensor]
+    cu_query: Tensor
+    used: Tensor
+    table: Tensor
+    max_query: int
+
+    def through(self, attend: Attend) -> Tensor:
+        """Its answers [T, heads, size] in float32."""
+        scale = self.query.shape[2] ** -0.5
+        bounds = self.cu_query, self.used, self.table
+        return attend(self.query, *self.pages, *bounds, self.max_query, scale).float()
+
+
+def agrees(
+    attend: Attend,
+    otherwise: Attend,
+    keys: Tensor,
+    heads: int,
+    max_query: int,
+    tried: Sequence[int] = _PARTS,
+) -> bool:
+    """Whether two attentions give the same, up to rounding, over pages like `keys`.
+
+    `attend` also takes `parts`, into how many a sequence's keys are split at most: as `tried`. The
+    same call made twice has to give the same bits, whatever was called between.
+    """
+    step, other = _made_up(keys, heads, max_query)
+    tolerance = 1e-4 if keys.dtype == torch.float32 else 0.03
+    wanted = [one.through(otherwise) for one in (step, other)]
+    for parts in tried:
+        split = partial(attend, parts=parts)
+        found = [one.through(split) for one in (step, other)]
+        if not all(map(partial(_same, tolerance=tolerance), found, wanted)):
+            return False
+        if not torch.equal(step.through(split), found[0]):
+            return False
+    return True
+
+
+def _same(found: Tensor, wanted: Tensor, tolerance: float) -> bool:
+    # By token: what many keys are mixed into is much smaller than what one key gives.
+    error = (found - wanted).abs().flatten(1).amax(1)
+    size = wanted.abs().flatten(1).amax(1)
+    # What is not a number is not at most another.
+    return bool((error <= tolerance * size).all())
+
+
+def _made_up(keys: Tensor, heads: int, max_query: int) -> tuple[_Step, _Step]:
+    """A step of many kinds of sequences, and the same sequences with other contexts."""
+    device, dtype = keys.device, keys.dtype
+    blocks, page, kv_heads, size = keys.shape
+    generator = torch.Generator(device=device).manual_seed(1)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+    def ints(values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=device)
+
+    few = min(blocks, _PAGES)
+    most = few * page
+    # The fourth is padding; queries of the fifth stand on both sides of a part's beginning.
+    contexts = [most - 3, 1, page // 2 + 2, 1, page + 5, 129, 7, most // 2]
+    lengths = [max_query, 1, max_query, 0, max(max_query - 1, 1), 1, 1, max_query]
+    limits = [max(1, length) for length in lengths]
+    used = [min(max(context, least), most) for context, least in zip(contexts, limits, strict=True)]
+    other = [max(context * 2 // 3, least) for context, least in zip(used, limits, strict=True)]
+    places = torch.arange(few, dtype=torch.int32, device=device)
+    table = torch.stack([(places * step + step) % few for step in range(1, 2 * len(used), 2)])
+    step = _Step(
+        normal(sum(lengths), heads, size),
+        (normal(few, page, kv_heads, size), normal(few, page, kv_heads, size)),
+        torch.nn.functional.pad(ints(lengths).cumsum(0), (1, 0)).to(torch.int32),
+        ints(used),
+        table.contiguous(),
+        max_query,
+    )
+    return step, replace(step, used=ints(other))
