@@ -1,23 +1,35 @@
 """Blocks for likely outcomes of the round in flight, made while the verifier runs.
 
-Knows what was drafted in the last answer; does not know when there is time. Work comes in pieces
-of one outcome, so that whoever drives it can stop the moment a step arrives.
+Knows what was drafted in the last answer; does not know when there is time. Work comes in small
+pieces, so that whoever drives it can stop the moment a step arrives; what a sequence got in one
+round decides its place in the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from speculation.v1 import proposer_pb2, types_pb2
 
-from proposer_service.proposers.base import MAX_OUTCOMES, Complete, Draft, Outcome, Proposer
+from proposer_service.proposers.base import (
+    MAX_OUTCOMES,
+    Ahead,
+    Complete,
+    Draft,
+    Outcome,
+    Pause,
+    Proposer,
+)
 from proposer_service.sequences import OpenSequence
 
 # Enough for a message of its own: the verifier reads it while others are made.
 FULL_MESSAGE = 64
-# Outcomes of one sequence before the next one has its turn.
-_TURN = 4
+# Outcomes of one sequence before the next one has its turn. They come likeliest first, and the two
+# likeliest are most of what comes true.
+_TURN = 2
+# Of a sequence whose likely outcomes were all taken.
+_ALL = 1 << 30
 
 
 class DraftedSequence(NamedTuple):
@@ -35,52 +47,65 @@ class DraftedSequence(NamedTuple):
 class _Preparation:
     """One sequence's outcomes, as far as they were taken."""
 
-    __slots__ = ("asked", "count", "outcomes")
+    __slots__ = ("asked", "base_length", "drafts", "outcomes")
 
-    def __init__(self, asked: DraftedSequence, outcomes: Iterator[Outcome | Complete]) -> None:
+    def __init__(self, asked: DraftedSequence, outcomes: Iterator[Ahead]) -> None:
         self.asked = asked
+        self.base_length = asked.sequence.length
         self.outcomes = outcomes
-        self.count = 0
+        self.drafts: dict[tuple[int, ...], Draft] = {}
 
 
 class LookaheadRound:
-    """Outcome blocks for the sequences of one step."""
+    """Outcome blocks for the sequences of one step.
+
+    `turns` tells, by sequence, how far the round came with it; `before` is that of the last round:
+    whoever got least then comes first now, so that no sequence goes without for ever.
+    """
 
     def __init__(
-        self, proposer: Proposer, step_id: int, drafted: list[DraftedSequence], context_limit: int
+        self,
+        proposer: Proposer,
+        step_id: int,
+        drafted: list[DraftedSequence],
+        context_limit: int,
+        before: Mapping[int, int],
     ) -> None:
+        self.turns: dict[int, int] = {}
         self._proposer = proposer
         self._step_id = step_id
         self._message = proposer_pb2.Lookahead(step_id=step_id)
         self._entries = 0
         # Whether what was prepared is worth a message.
         self.full = False
-        self._drafted = drafted
+        self._drafted = sorted(drafted, key=lambda asked: before.get(asked.sequence_id, 0))
         self._context_limit = context_limit
+        self._preparations: dict[int, _Preparation] = {}
+        self._paused: list[_Preparation] = []
 
     def prepare(self) -> Iterator[None]:
         """One piece of work for each item: each sequence's first, then all by turns."""
-        begun = []
+        begun: list[_Preparation] = []
         for asked in self._drafted:
             outcomes = self._proposer.lookahead(
                 asked.sequence.number, asked.draft, asked.max_draft_tokens
             )
             preparation = _Preparation(asked, iter(outcomes))
-            if self._prepare_next(preparation):
+            self._preparations[asked.sequence_id] = preparation
+            if self._take(preparation, 1):
                 begun.append(preparation)
             yield
         # That nothing will come for most sequences is worth more than any single block.
         self.full = self._entries > 0
         yield
-        while begun:
+        while begun or self._paused:
+            if not begun:
+                begun, self._paused = self._paused, []
             going_on = []
             for preparation in begun:
-                for _ in range(_TURN):
-                    if not self._prepare_next(preparation):
-                        break
-                    yield
-                else:
+                if self._take(preparation, _TURN):
                     going_on.append(preparation)
+                yield
             begun = going_on
 
     def message(self) -> proposer_pb2.ProposeResponse | None:
@@ -93,17 +118,45 @@ class LookaheadRound:
         self._message = proposer_pb2.Lookahead(step_id=self._step_id)
         return proposer_pb2.ProposeResponse(lookahead=message)
 
-    def _prepare_next(self, preparation: _Preparation) -> bool:
-        """Add the next item; False where there is none."""
-        item = next(preparation.outcomes, None)
-        if item is None or preparation.count == MAX_OUTCOMES:
-            return False
-        if isinstance(item, Outcome):
-            preparation.count += 1
-            self._add_outcome(preparation.asked, item)
-        else:
-            self._add_complete(preparation.asked, item)
-        self._entries += 1
+    def draft_behind(
+        self,
+        sequence_id: int,
+        sequence: OpenSequence,
+        ids: tuple[int, ...],
+        max_draft_tokens: int,
+    ) -> Draft | None:
+        """What was prepared for the round's end with exactly `ids`; None where that is nothing.
+
+        Its block was sent, or is on its way: an answer that says something else would have the
+        verifier verify one draft while the next look-ahead speaks of another.
+        """
+        preparation = self._preparations.get(sequence_id)
+        if (
+            preparation is None
+            or preparation.asked.sequence is not sequence
+            or preparation.asked.max_draft_tokens != max_draft_tokens
+            or preparation.base_length + len(ids) != sequence.length
+        ):
+            return None
+        return preparation.drafts.get(ids)
+
+    def _take(self, preparation: _Preparation, most: int) -> bool:
+        """Add the next `most` items; False where there are no more, or no likely ones."""
+        asked, drafts, turns = preparation.asked, preparation.drafts, self.turns
+        turns[asked.sequence_id] = turns.get(asked.sequence_id, 0) + 1
+        for _ in range(most):
+            item = next(preparation.outcomes, None)
+            if isinstance(item, Outcome) and len(drafts) < MAX_OUTCOMES:
+                drafts[item.ids] = item.draft
+                self._add_outcome(asked, item)
+            elif isinstance(item, Complete):
+                self._add_complete(asked, item)
+            else:
+                turns[asked.sequence_id] = _ALL
+                if item is Pause.UNLIKELY:
+                    self._paused.append(preparation)
+                return False
+            self._entries += 1
         self.full = self.full or self._entries >= FULL_MESSAGE
         return True
 

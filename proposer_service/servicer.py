@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 # Look-ahead lets the event loop see new messages at least this often.
 SLICE_NS = 200_000
+# The loop hears of an event, the reading that awaits it goes on, and only then can be asked.
+_TURNS_OF_THE_LOOP = 3
 
 Context = grpc.aio.ServicerContext[proposer_pb2.ProposeRequest, proposer_pb2.ProposeResponse]
 
@@ -201,25 +203,42 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                 await self.look_ahead(stream, session, context)
 
     async def look_ahead(self, stream: _Stream, session: Session, context: Context) -> None:
-        """Send blocks for the round in flight as they are made, until a step arrives."""
-        prepared = session.lookahead()
-        begin = 0
-        for _ in prepared.prepare():
-            now = time.perf_counter_ns()
-            if now - begin > SLICE_NS:
-                await asyncio.sleep(0)
-                if stream.arrived:
-                    return
-                begin = now
-            if prepared.full and not await self._send_ahead(stream, prepared, context):
-                return
-        await self._send_ahead(stream, prepared, context)
+        """Send blocks for the round in flight as they are made, until a step arrives.
 
-    async def _send_ahead(
-        self, stream: _Stream, prepared: LookaheadRound, context: Context
-    ) -> bool:
-        """Send what was prepared; False where a step has arrived meanwhile."""
+        What is on its way is sent to its end: a stream writes one message at a time.
+        """
+        prepared = session.lookahead()
+        sending: asyncio.Future[None] | None = None
+        try:
+            begin = 0
+            for _ in prepared.prepare():
+                now = time.perf_counter_ns()
+                if now - begin > SLICE_NS:
+                    await _look_for_messages()
+                    if stream.arrived:
+                        return
+                    begin = time.perf_counter_ns()
+                if prepared.full:
+                    if sending is not None:
+                        await sending
+                    sending = self._send_ahead(prepared, context)
+            if sending is not None:
+                await sending
+            if not stream.arrived:
+                sending = self._send_ahead(prepared, context)
+        finally:
+            if sending is not None:
+                await sending
+
+    def _send_ahead(
+        self, prepared: LookaheadRound, context: Context
+    ) -> asyncio.Future[None] | None:
+        """Begin to send what was prepared, while more is; None where that is nothing."""
         message = prepared.message()
-        if message is not None and not stream.arrived:
-            await self.send(context, message)
-        return not stream.arrived
+        return None if message is None else asyncio.ensure_future(self.send(context, message))
+
+
+async def _look_for_messages() -> None:
+    """Let the event loop go through all that stands between a message and who awaits it."""
+    for _ in range(_TURNS_OF_THE_LOOP):
+        await asyncio.sleep(0)

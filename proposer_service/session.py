@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from speculation.v1 import proposer_pb2, types_pb2
 
 from proposer_service.lookahead import DraftedSequence, LookaheadRound
-from proposer_service.proposers.base import Proposer
+from proposer_service.proposers.base import Draft, Proposer
 from proposer_service.sequences import (
     OpenSequence,
     SequenceError,
@@ -21,7 +21,7 @@ from proposer_service.sequences import (
 )
 
 if TYPE_CHECKING:
-    from proposer_service.tracing import SequenceTrace, SequenceTracer
+    from proposer_service.tracing import SequenceTracer
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class Session:
         self._verifier = verifier
         self._drafted: list[DraftedSequence] = []
         self._step_id = 0
+        # What was prepared for the end of the round in flight.
+        self._ahead: LookaheadRound | None = None
 
     def __len__(self) -> int:
         """The number of open sequences."""
@@ -66,28 +68,31 @@ class Session:
         self._drafted = []
         closes = step.closes
         closing = sum(self._table.get(close.sequence_id) is not None for close in closes)
-        wanted: dict[int, tuple[OpenSequence, int]] = {}
+        wanted: dict[int, tuple[OpenSequence, int, tuple[int, ...]]] = {}
         for update in step.updates:
             sequence_id = update.sequence_id
             sequence = self._apply(update, closing, drafts)
             if sequence is not None and update.max_draft_tokens and not sequence.opening:
-                wanted[sequence_id] = (sequence, update.max_draft_tokens)
+                ids = tuple(update.commit.token_ids)
+                wanted[sequence_id] = (sequence, update.max_draft_tokens, ids)
             elif sequence is not None or self._table.get(sequence_id) is None:
                 wanted.pop(sequence_id, None)
         for close in closes:
             self._table.close(close.sequence_id, close.finished)
             wanted.pop(close.sequence_id, None)
-        for sequence_id, (sequence, max_draft_tokens) in wanted.items():
-            if sequence.trace is None:
-                self._draft(drafts, sequence_id, sequence, max_draft_tokens)
-            else:
-                self._draft_traced(drafts, sequence_id, sequence, max_draft_tokens, sequence.trace)
+        for sequence_id, (sequence, max_draft_tokens, ids) in wanted.items():
+            draft = self._draft if sequence.trace is None else self._draft_traced
+            draft(drafts, sequence_id, sequence, max_draft_tokens, ids)
         drafts.elapsed_ns = time.perf_counter_ns() - begin
         return response
 
     def lookahead(self) -> LookaheadRound:
         """Work that may be done until the next step arrives."""
-        return LookaheadRound(self._proposer, self._step_id, self._drafted, self._context_limit)
+        before = {} if self._ahead is None else self._ahead.turns
+        self._ahead = LookaheadRound(
+            self._proposer, self._step_id, self._drafted, self._context_limit, before
+        )
+        return self._ahead
 
     def close(self) -> None:
         """The stream is over: its sequences are dropped."""
@@ -110,6 +115,7 @@ class Session:
         sequence_id: int,
         sequence: OpenSequence,
         max_draft_tokens: int,
+        committed: tuple[int, ...],
     ) -> None:
         begin = time.perf_counter_ns()
         allowed = min(max_draft_tokens, self._max_draft_tokens)
@@ -118,7 +124,9 @@ class Session:
         if allowed < 1:
             return
         try:
-            draft = self._proposer.propose(sequence.number, allowed)
+            draft = self._prepared(sequence_id, sequence, committed, allowed)
+            if draft is None:
+                draft = self._proposer.propose(sequence.number, allowed)
         except Exception:
             self._method_failed(drafts, sequence_id, sequence.epoch)
             return
@@ -142,12 +150,21 @@ class Session:
         sequence_id: int,
         sequence: OpenSequence,
         max_draft_tokens: int,
-        trace: SequenceTrace,
+        committed: tuple[int, ...],
     ) -> None:
         begin, before = time.perf_counter_ns(), len(drafts.blocks)
-        self._draft(drafts, sequence_id, sequence, max_draft_tokens)
+        self._draft(drafts, sequence_id, sequence, max_draft_tokens, committed)
         tokens = len(drafts.blocks[-1].token_ids) if len(drafts.blocks) > before else 0
-        trace.drafted(tokens, time.perf_counter_ns() - begin)
+        if sequence.trace is not None:
+            sequence.trace.drafted(tokens, time.perf_counter_ns() - begin)
+
+    def _prepared(
+        self, sequence_id: int, sequence: OpenSequence, committed: tuple[int, ...], allowed: int
+    ) -> Draft | None:
+        """What look-ahead has prepared for what became true, if it has."""
+        if self._ahead is None:
+            return None
+        return self._ahead.draft_behind(sequence_id, sequence, committed, allowed)
 
     def _method_failed(self, drafts: proposer_pb2.Drafts, sequence_id: int, epoch: int) -> None:
         """One text that a method cannot take must not end the other sequences' stream."""

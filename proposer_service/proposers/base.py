@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
 
 # Outcomes of one round, for one sequence, that look-ahead prepares at most, and that it may name.
 MAX_OUTCOMES = 64
 MAX_NAMED = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A chain of draft tokens; empty where the method has no guess.
 
     `match_length` is how many of the text's last tokens the guess rests on, 0 where that has no
@@ -29,8 +29,7 @@ class Draft:
     confidences: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """A way the round in flight may end, and the draft for the text as it is then.
 
     `ids` are the tokens that would be committed: the accepted drafts, then the target's own token.
@@ -40,15 +39,23 @@ class Outcome:
     draft: Draft
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(NamedTuple):
     """Names the ends of a round: behind no other one is there a draft that is worth waiting for.
 
-    Each of `ends` is how many ids of the draft are committed, and the token behind them.
+    Each of `ends` is how many ids of the draft are committed, and the token behind them. A later
+    one of the same round takes the place of the first.
     """
 
     ends: Sequence[tuple[int, int]] = ()
 
+
+class Pause(Enum):
+    """What follows is unlikely: all other sequences' likely outcomes come first."""
+
+    UNLIKELY = auto()
+
+
+Ahead = Outcome | Complete | Pause
 
 NO_DRAFT = Draft(())
 
@@ -76,15 +83,14 @@ class Proposer(ABC):
         """Guess at most `max_draft_tokens` (>= 1) ids that follow the text; changes nothing."""
 
     @abstractmethod
-    def lookahead(
-        self, sequence_id: int, draft: Draft, max_draft_tokens: int
-    ) -> Iterable[Outcome | Complete]:
+    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Iterable[Ahead]:
         """At most MAX_OUTCOMES distinct ends of the round in flight, likeliest first.
 
         `draft` is what `propose` just gave for this text, or empty; the round verifies the whole
-        of it, its beginning or nothing. A first item `Complete` names all ends with a draft, those
-        included that are not prepared (at most MAX_NAMED). Changes nothing; it may not be iterated
-        to its end, and never after a change.
+        of it, its beginning or nothing. A first item `Complete` names all ends that are worth a
+        wait, those included that are not prepared (at most MAX_NAMED); another one may follow where
+        more time brought more. Changes nothing; it may not be iterated to its end, and never after
+        a change.
         """
 
     @abstractmethod

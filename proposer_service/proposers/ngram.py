@@ -15,6 +15,7 @@ from proposer_service.proposers.base import (
     MAX_NAMED,
     MAX_OUTCOMES,
     NO_DRAFT,
+    Ahead,
     Complete,
     Draft,
     Outcome,
@@ -182,9 +183,7 @@ class NgramProposer(Proposer):
         start = text.match_end
         return Draft(tuple(text.ids[start : start + max_draft_tokens]), text.match_length)
 
-    def lookahead(
-        self, sequence_id: int, draft: Draft, max_draft_tokens: int
-    ) -> Iterator[Outcome | Complete]:
+    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Iterator[Ahead]:
         """Every end behind which there is a draft, unless windows of one token match too many."""
         text = self._texts[sequence_id]
         if self._windows[0] == 1:
@@ -194,9 +193,7 @@ class NgramProposer(Proposer):
     def close(self, sequence_id: int, finished: bool) -> None:
         del self._texts[sequence_id]
 
-    def _all(
-        self, text: _IndexedText, draft: Draft, max_draft_tokens: int
-    ) -> Iterator[Outcome | Complete]:
+    def _all(self, text: _IndexedText, draft: Draft, max_draft_tokens: int) -> Iterator[Ahead]:
         positions = len(draft.ids) + 1
         room = MAX_OUTCOMES
         ends: list[tuple[int, int]] = []

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from operator import itemgetter
 
 _ROOT = 0
 _UNKNOWN = -1
 _START_BITS = 32
 # How many followers are ranked for each that is wanted.
 _RANKED_FOLLOWERS = 4
+# More followers are ranked once for several questions.
+_FEW_FOLLOWERS = 8
 _START_MASK = (1 << _START_BITS) - 1
+_COUNT = itemgetter(0)
 
 
 # Where a string ends: a child, and how many ids of its label (of a leaf: of its window) the string
@@ -41,6 +45,7 @@ class OutputTrie:
         "_max_depth",
         "_next_output",
         "_outputs",
+        "_ranked",
     )
 
     def __init__(self, max_depth: int) -> None:
@@ -56,6 +61,8 @@ class OutputTrie:
         self._outputs: dict[int, list[int]] = {}
         self._entered: dict[int, int] = {}
         self._next_output = 0
+        # Of nodes with many children: count and number of children when they were ranked.
+        self._ranked: dict[int, tuple[int, int, list[tuple[int, int]]]] = {}
 
     def __len__(self) -> int:
         """The number of outputs held."""
@@ -86,6 +93,8 @@ class OutputTrie:
 
     def remove(self, number: int) -> None:
         """Take an output out, as if it had never been there."""
+        # Nodes and children of other outputs take the places of those that go.
+        self._ranked.clear()
         output = self._outputs[number]
         for start in range(self._entered.pop(number)):
             self._remove(output[start : start + self._max_depth])
@@ -116,43 +125,88 @@ class OutputTrie:
             node = child
             position = below
 
-    def follow(self, place: Place, depth: int, token: int) -> Place | None:
-        """Where the string of `depth` ids at `place` and `token` end; `depth` < `max_depth`."""
-        child, held = place
-        if child < 0:
-            return (
-                (child, depth + 1) if self._window_ids(child, depth, depth + 1) == [token] else None
-            )
-        label = self._label[child]
-        if held < len(label):
-            return (child, held + 1) if label[held] == token else None
-        below = self._children[child].get(token)
-        if below is None:
-            return None
-        return (below, depth + 1 if below < 0 else 1)
+    def tails(self, ids: tuple[int, ...]) -> list[Place]:
+        """Where the tails of `ids` end that occur, at index n the one of n + 1 ids.
 
-    def likeliest_followers(self, place: Place, depth: int, most: int) -> list[int]:
-        """Ids behind the string of `depth` ids that ends at `place`, the most frequent first.
+        At most one id fewer than there are: the whole is never a tail of itself.
+        """
+        places: list[Place] = []
+        for start in range(len(ids) - 1, 0, -1):
+            place = self.find(ids, start)
+            if place is None:
+                break
+            places.append(place)
+        return places
 
-        Of very many only those that were seen first are ranked: frequent ones are among them.
+    def follow(self, places: Sequence[Place], token: int) -> list[Place]:
+        """`tails` of a text once `token` follows, of which `places` are the `tails` now."""
+        first = self._children[_ROOT].get(token)
+        if first is None:
+            return []
+        followed = [(first, 1)]
+        labels = self._label
+        depth = 0
+        # A string that fills a window has nothing behind it.
+        for child, held in places[: max(0, self._max_depth - 2)]:
+            depth += 1
+            if child < 0:
+                name = -1 - child
+                output = self._outputs[name >> _START_BITS]
+                position = (name & _START_MASK) + depth
+                if position >= len(output) or output[position] != token:
+                    break
+                followed.append((child, depth + 1))
+                continue
+            label = labels[child]
+            if held < len(label):
+                if label[held] != token:
+                    break
+                followed.append((child, held + 1))
+                continue
+            below = self._children[child].get(token)
+            if below is None:
+                break
+            followed.append((below, depth + 1 if below < 0 else 1))
+        return followed
+
+    def likeliest_followers(self, place: Place, depth: int, most: int) -> list[tuple[int, int]]:
+        """(occurrences, id) of the ids behind the string of `depth` ids that ends at `place`.
+
+        The most frequent first. Of very many only those that were seen first are ranked: frequent
+        ones are among them; and a ranking is kept until the string's count has changed by an
+        eighth, with those that were new since at its end.
         """
         child, held = place
         if child < 0:
-            return self._window_ids(child, depth, depth + 1)
+            return [(1, token) for token in self._window_ids(child, depth, depth + 1)]
+        counts = self._count
         label = self._label[child]
         if held < len(label):
-            return [label[held]]
+            return [(counts[child], label[held])]
         children = self._children[child]
+        if len(children) <= _FEW_FOLLOWERS:
+            return self._ranking(children, most)
+        count, ranked, followers = self._ranked.get(child, (0, 0, []))
+        if 8 * abs(counts[child] - count) > count or len(followers) < min(most, ranked):
+            followers = self._ranking(children, most)
+            self._ranked[child] = (counts[child], len(children), followers)
+        elif ranked < len(children):
+            fresh = islice(children, ranked, _RANKED_FOLLOWERS * most)
+            followers = followers + [(1, token) for token in fresh]
+        return followers[:most]
+
+    def _ranking(self, children: dict[int, int], most: int) -> list[tuple[int, int]]:
         counts = self._count
         repeated: list[tuple[int, int]] = []
-        single: list[int] = []
+        single: list[tuple[int, int]] = []
         for token, below in islice(children.items(), _RANKED_FOLLOWERS * most):
             if below < 0:
-                single.append(token)
+                single.append((1, token))
             else:
-                repeated.append((-counts[below], token))
-        repeated.sort()
-        return [*(token for _, token in repeated), *single][:most]
+                repeated.append((counts[below], token))
+        if len(repeated) > 1:
+            repeated.sort(key=_COUNT, reverse=True)
+        return (repeated + single)[:most]
 
     def occurrences(self, place: Place) -> int:
         """How often the string that ends at `place` occurs."""

@@ -14,21 +14,27 @@ from dataclasses import dataclass, field
 
 from proposer_service.proposers.base import (
     MAX_OUTCOMES,
-    NO_DRAFT,
+    Ahead,
     Complete,
     Draft,
     Outcome,
+    Pause,
     Proposer,
 )
-from proposer_service.proposers.output_trie import OutputTrie, Place
-from proposer_service.proposers.suffix_ends import End, Ends, Standpoint, likeliest_ends
+from proposer_service.proposers.output_trie import OutputTrie
+from proposer_service.proposers.suffix_drafts import best_draft, best_global, best_local
+from proposer_service.proposers.suffix_ends import End, Ends, likeliest_ends
 from proposer_service.proposers.suffix_options import DraftLimits, SuffixOptions
-from proposer_service.proposers.text_automaton import ROOT, TextAutomaton
+from proposer_service.proposers.text_automaton import TextAutomaton
 
 # What rests on a single token is a guess at every token of the text: look-ahead leaves it out.
 _LEAST_MATCH_AHEAD = 2
 # Ends of one round that look-ahead names; rarer ones are left out, too.
 _MOST_ENDS = 128
+# What is named and prepared first, since there may be no time for more: the ends that are likelier
+# than this, and no more of them than that.
+_LIKELY = 0.02
+_MOST_LIKELY = 12
 
 
 @dataclass(slots=True)
@@ -54,6 +60,16 @@ class _Text:
     cached: _CachedOutput | None
     length: int = 0
     recent: tuple[int, ...] = ()
+
+    @property
+    def shown(self) -> bool:
+        """Whether its output has a place in a global tree."""
+        return self.cached is not None and self.cached.held
+
+    @property
+    def output_length(self) -> int:
+        """How many of the last ids are output that a global tree will count; not below 0."""
+        return max(0, self.length - self.prompt_length) if self.shown else 0
 
 
 class SuffixProposer(Proposer):
@@ -90,29 +106,39 @@ class SuffixProposer(Proposer):
                 self._waiting[cached.key] = cached
 
     def propose(self, sequence_id: int, max_draft_tokens: int) -> Draft:
-        return self._best(self._texts[sequence_id], (), None, max_draft_tokens)
+        text = self._texts[sequence_id]
+        return best_draft(
+            text.automaton,
+            self._tries.get(text.salt),
+            text.recent,
+            text.output_length,
+            self._limits_of(max_draft_tokens),
+        )
 
-    def lookahead(
-        self, sequence_id: int, draft: Draft, max_draft_tokens: int
-    ) -> Iterator[Outcome | Complete]:
+    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Iterator[Ahead]:
         """The likeliest ends behind which a draft would rest on two tokens or more.
 
-        All other ends are left out as not worth a wait. Counts are those of now, so a draft may
-        differ a little from what `propose` says once the outcome is committed.
+        First the few that are likely: each stands for a wait where its block is not ready, and
+        looking for the others takes longer. All others come after their blocks, and are named then.
+        Counts are those of now, so a draft may differ a little from what `propose` says once the
+        outcome is committed.
         """
         text = self._texts[sequence_id]
-        least = self._limits_of(max_draft_tokens).least_match
+        limits = self._limits_of(max_draft_tokens)
+        if limits.least_match is None:
+            yield Complete()
+            return
+        tail = max(_LEAST_MATCH_AHEAD, limits.least_match) - 1
         ends = Ends(text.automaton, self._tries.get(text.salt), text.recent)
-        likeliest: list[End] = []
-        if least is not None:
-            tail = max(_LEAST_MATCH_AHEAD, least) - 1
-            likeliest = likeliest_ends(ends, draft.ids, draft.confidences, tail, _MOST_ENDS)
-        yield Complete([(end.kept, end.token) for end in likeliest])
-        for kept, token, before in likeliest[:MAX_OUTCOMES]:
-            outcome = (*draft.ids[:kept], token)
-            guess = self._best(text, outcome, ends.after(before, token), max_draft_tokens)
-            if guess.ids:
-                yield Outcome(outcome, guess)
+        likely = likeliest_ends(ends, draft.ids, tail, _LIKELY, _MOST_LIKELY)
+        yield Complete(_named(likely))
+        yield from self._outcomes(text, ends, draft, likely, limits)
+        yield Pause.UNLIKELY
+        everything = likeliest_ends(ends, draft.ids, tail, 0.0, _MOST_ENDS)
+        prepared = set(_named(likely))
+        others = [end for end in everything if end[1:3] not in prepared]
+        yield from self._outcomes(text, ends, draft, others[: MAX_OUTCOMES - len(likely)], limits)
+        yield Complete(_named([*likely, *others]))
 
     def close(self, sequence_id: int, finished: bool) -> None:
         cached = self._texts.pop(sequence_id).cached
@@ -156,122 +182,24 @@ class SuffixProposer(Proposer):
             limits = self._limits[max_draft_tokens] = DraftLimits(self._options, max_draft_tokens)
         return limits
 
-    def _best(
-        self,
-        text: _Text,
-        extra: tuple[int, ...],
-        standpoint: Standpoint | None,
-        max_draft_tokens: int,
-    ) -> Draft:
-        """The draft behind text + `extra`, which stands at `standpoint`; None: `extra` is empty."""
-        automaton = text.automaton
-        state, length, places = automaton.tail, automaton.tail_length, None
-        if standpoint is not None:
-            state, length, places = standpoint.state, standpoint.length, standpoint.places
-        limits = self._limits_of(max_draft_tokens)
-        recent = text.recent
-        if extra:
-            recent = (*recent, *extra)[-self._options.max_tree_depth :]
-        # `extra` did not happen yet, so the automaton has not counted this tail itself.
-        draft, score = self._best_local(
-            automaton, state, min(length, len(recent) - 1), limits, 1 if extra else 0
-        )
-        trie = self._tries.get(text.salt)
-        if trie is None:
-            return draft
-        if places is None:
-            places = _known_tails(trie, recent, *limits.lengths_above(score, len(recent) - 1))
-        if not places:
-            return draft
-        output_length = text.length + len(extra) - text.prompt_length
-        if text.cached is None or not text.cached.held:
-            output_length = 0
-        other = self._best_global(trie, recent, places, output_length, limits, score)
-        return draft if other is None else other
-
-    def _best_local(
-        self, automaton: TextAutomaton, state: int, length: int, limits: DraftLimits, unseen: int
-    ) -> tuple[Draft, float]:
-        best: tuple[list[int], list[float]] = ([], [])
-        best_score = 0.0
-        match_length = 0
-        while state != ROOT:
-            shorter = automaton.longest[automaton.link[state]]
-            # All tails of one state go on in the same way: the one that may draft most does best.
-            allowed = max(limits.by_length[shorter + 1 : length + 1], default=0)
-            if allowed > best_score:
-                ids, probabilities = automaton.likeliest_path(
-                    state, allowed, self._options.min_token_prob, unseen
-                )
-                score = sum(probabilities)
-                if score > best_score:
-                    best = (ids, probabilities)
-                    best_score = score
-                    match_length = length
-                    while limits.by_length[match_length] < len(ids):
-                        match_length -= 1
-            state = automaton.link[state]
-            length = min(length, shorter)
-        if not best[0]:
-            return NO_DRAFT, 0.0
-        return Draft(tuple(best[0]), match_length, tuple(best[1])), best_score
-
-    def _best_global(
-        self,
-        trie: OutputTrie,
-        recent: tuple[int, ...],
-        places: dict[int, Place],
-        output_length: int,
-        limits: DraftLimits,
-        score_to_beat: float,
-    ) -> Draft | None:
-        """`places` are some of the tails of `recent`, the longest one that may draft among them."""
-        size = len(recent)
-        by_length = limits.by_length
-        min_probability = self._options.min_token_prob
-        best: tuple[list[int], list[float]] | None = None
-        best_score = score_to_beat
-        match_length = 0
-        for length in limits.orders[max(places)]:
-            limit = by_length[length]
-            if limit < best_score:
-                break
-            place = places.get(length) or trie.find(recent, size - length)
-            if place is None:
-                continue
-            # The tail itself lies in the output, but its window is not complete.
-            unseen = 1 if length <= output_length else 0
-            path = trie.likeliest_path(place, length, limit, min_probability, unseen)
-            score = sum(path[1])
-            if score > best_score or (best and score == best_score and length > match_length):
-                best = path
-                best_score = score
-                match_length = length
-        if best is None:
-            return None
-        return Draft(tuple(best[0]), match_length, tuple(best[1]))
+    def _outcomes(
+        self, text: _Text, ends: Ends, draft: Draft, likely: list[End], limits: DraftLimits
+    ) -> Iterator[Outcome]:
+        automaton, trie = text.automaton, self._tries.get(text.salt)
+        recent_length, output_length = len(text.recent), text.output_length
+        shown = text.shown
+        depth = self._options.max_tree_depth
+        for _, kept, token, before in likely:
+            state, length, places = ends.after(before, token)
+            longest = min(depth, recent_length + kept + 1) - 1
+            # It did not happen yet, so the automaton has not counted this tail itself.
+            path = best_local(automaton, state, min(length, longest), limits, 1)
+            if trie is not None and places:
+                known = output_length + kept + 1 if shown else 0
+                path = best_global(trie, places, (), known, limits, path)
+            if path.ids:
+                yield Outcome((*draft.ids[:kept], token), path.draft())
 
 
-def _known_tails(
-    trie: OutputTrie, recent: tuple[int, ...], first: int, last: int
-) -> dict[int, Place]:
-    """Where tails of `recent` end in the trie, by length; the longest one that occurs among them.
-
-    Only lengths from `first` to `last` count. A tail occurs only where all shorter ones do.
-    """
-    places: dict[int, Place] = {}
-    size = len(recent)
-    known, unknown = first - 1, last + 1
-    # Of all texts about a third match two tokens or fewer, a third three or four.
-    step = 3
-    while known + 1 < unknown:
-        probe = min(known + step, last) if step else (known + unknown) // 2
-        place = trie.find(recent, size - probe)
-        if place is None:
-            unknown = probe
-            step = 0
-        else:
-            places[probe] = place
-            known = probe
-            step *= 2
-    return places
+def _named(ends: list[End]) -> list[tuple[int, int]]:
+    return [(kept, token) for _, kept, token, _ in ends]

@@ -7,7 +7,6 @@ what is drafted there. A text that goes on by one token has the old tails, each 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -16,25 +15,30 @@ from proposer_service.proposers.text_automaton import ROOT, TextAutomaton
 
 # Ends of one position that are looked at, the likeliest first.
 MAX_FOLLOWERS = 32
-# The likeliest are the least.
+# How sure an end is of which the verifier says so only where it verified fewer than were drafted:
+# nothing at all is the most usual of these.
+_NOTHING_VERIFIED = 0.3
+_FEWER_VERIFIED = 0.05
+# A drafted token that no longer tail vouches for.
+_UNFORESEEN = 0.3
 _WEIGHT = itemgetter(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Standpoint:
+class Standpoint(NamedTuple):
     """The tails of a text: its longest local one, `length` ids at `state`, and all global ones.
 
-    `places` has every length of a tail that occurs in the trie, without a gap.
+    `places[n]` is where the tail of n + 1 ids ends in the trie, for all tails that occur there.
     """
 
     state: int
     length: int
-    places: dict[int, Place]
+    places: list[Place]
 
 
 class End(NamedTuple):
     """`kept` ids of the draft and `token` behind them, from where one sees them."""
 
+    weight: float
     kept: int
     token: int
     before: Standpoint
@@ -55,84 +59,83 @@ class Ends:
 
     def here(self) -> Standpoint:
         """Where the text stands now."""
-        automaton, trie, recent = self._automaton, self._trie, self._recent
-        places: dict[int, Place] = {}
-        size = len(recent)
-        while trie is not None and len(places) + 1 < size:
-            place = trie.find(recent, size - len(places) - 1)
-            if place is None:
-                break
-            places[len(places) + 1] = place
+        automaton, trie = self._automaton, self._trie
+        places = [] if trie is None else trie.tails(self._recent)
         return Standpoint(automaton.tail, automaton.tail_length, places)
 
     def after(self, standpoint: Standpoint, token: int) -> Standpoint:
         """Where the text stands once `token` follows."""
-        state, length = self._automaton.follow(standpoint.state, standpoint.length, (token,))
+        state, length, places = standpoint
+        state, length = self._automaton.follow_one(state, length, token)
         trie = self._trie
-        places: dict[int, Place] = {}
-        place = None if trie is None else trie.find((token,), 0)
-        if trie is not None and place is not None:
-            places[1] = place
-            for tail, longer in standpoint.places.items():
-                # Tails that fill a window have nothing behind them.
-                if tail + 1 >= self._automaton.max_length:
-                    break
-                place = trie.follow(longer, tail, token)
-                if place is None:
-                    break
-                places[tail + 1] = place
-        return Standpoint(state, length, places)
+        return Standpoint(state, length, places if trie is None else trie.follow(places, token))
 
-    def followers(self, standpoint: Standpoint, least_tail: int) -> Sequence[int]:
-        """What has followed tails of at least `least_tail` ids, the longest ones' followers first.
+    def followers(
+        self, standpoint: Standpoint, least_tail: int, least_weight: float
+    ) -> dict[int, float]:
+        """What has followed tails of at least `least_tail` ids, and how likely each one is.
 
-        At most MAX_FOLLOWERS; among those of one tail the most frequent first.
+        The longest tails' followers first; at most MAX_FOLLOWERS; those less likely than
+        `least_weight` may be missing. Each tail leaves to the shorter ones what its own counts
+        leave open, the less the longer it is (as prediction by partial matching does).
         """
-        found: dict[int, None] = {}
+        found: dict[int, float] = {}
         automaton, trie = self._automaton, self._trie
-        state, local = standpoint.state, standpoint.length
-        places = standpoint.places
+        state, local, places = standpoint
         tail = max(local, len(places))
-        while tail >= least_tail and len(found) < MAX_FOLLOWERS:
+        open_share = 1.0
+        while tail >= least_tail and open_share > least_weight and len(found) < MAX_FOLLOWERS:
+            levels = []
             if state != ROOT and local >= tail:
-                found.update(dict.fromkeys(automaton.likeliest_followers(state)))
+                levels.append(automaton.likeliest_followers(state))
                 state = automaton.link[state]
                 local = automaton.longest[state]
-            if trie is not None and tail in places:
-                likeliest = trie.likeliest_followers(places[tail], tail, MAX_FOLLOWERS)
-                found.update(dict.fromkeys(likeliest))
+            if trie is not None and tail <= len(places):
+                levels.append(trie.likeliest_followers(places[tail - 1], tail, MAX_FOLLOWERS))
+            for level in levels:
+                fresh = [pair for pair in level if pair[1] not in found]
+                if not fresh:
+                    continue
+                seen = tail * sum(map(_WEIGHT, fresh))
+                share = open_share / (seen + len(fresh))
+                per_count = share * tail
+                for count, token in fresh[: MAX_FOLLOWERS - len(found)]:
+                    if per_count * count < least_weight:
+                        break
+                    found[token] = per_count * count
+                open_share = share * len(fresh)
             tail -= 1
-        return list(found)[:MAX_FOLLOWERS]
+        return found
 
 
 def likeliest_ends(
     ends: Ends,
     draft_ids: Sequence[int],
-    survivals: Sequence[float],
     least_tail: int,
+    least_weight: float,
     most: int,
 ) -> list[End]:
     """The `most` likeliest ends of a round that verifies `draft_ids` or its beginning.
 
-    `survivals` are the draft's confidences. How likely a follower is counts by its rank only:
-    the counts of the few tails that a text matches say no more.
+    Those less likely than `least_weight` may be missing; 0 is all.
     """
-    weighed: list[tuple[float, int, int, Standpoint]] = []
+    weighed: list[End] = []
     standpoint = ends.here()
     reached = 1.0
-    for kept in range(len(draft_ids) + 1):
-        drafted = draft_ids[kept] if kept < len(draft_ids) else None
-        going_on = survivals[kept] if drafted is not None else 0.0
-        rank = 0
-        for token in ends.followers(standpoint, least_tail):
+    last = len(draft_ids)
+    for kept in range(last + 1):
+        if reached < least_weight:
+            break
+        drafted = draft_ids[kept] if kept < last else None
+        followers = ends.followers(standpoint, least_tail, least_weight / reached)
+        for token, share in followers.items():
+            weight = reached * share
             if token == drafted:
-                # Only where the verifier verified fewer than were drafted.
-                weighed.append((-going_on, kept, token, standpoint))
-                continue
-            rank += 1
-            weighed.append(((going_on - reached) / rank, kept, token, standpoint))
+                weight *= _FEWER_VERIFIED if kept else _NOTHING_VERIFIED
+            if weight >= least_weight:
+                weighed.append(End(weight, kept, token, standpoint))
         if drafted is not None:
             standpoint = ends.after(standpoint, drafted)
-            reached = going_on
-    weighed.sort(key=_WEIGHT)
-    return [End(kept, token, before) for _, kept, token, before in weighed[:most]]
+            reached *= followers.get(drafted, _UNFORESEEN)
+    weighed.sort(key=_WEIGHT, reverse=True)
+    return weighed[:most]

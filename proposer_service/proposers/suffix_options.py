@@ -35,11 +35,12 @@ class DraftLimits:
     """How many tokens a tail of each length may draft when `max_draft_tokens` are wanted.
 
     `by_length[n]` is the limit of a tail of n tokens, `least_match` the shortest that may draft at
-    all (None: none may); `orders[n]` are the lengths up to n by
+    all (None: none may), `peak` one that may draft most: up to it limits never fall, behind it they
+    never rise; `orders[n]` are the lengths up to n by
     falling limit, of equals the longer first.
     """
 
-    __slots__ = ("_spans", "by_length", "least_match", "orders")
+    __slots__ = ("_spans", "by_length", "least_match", "min_probability", "orders", "peak")
 
     def __init__(self, options: SuffixOptions, max_draft_tokens: int) -> None:
         depth = options.max_tree_depth
@@ -48,6 +49,8 @@ class DraftLimits:
             min(max_draft_tokens, int(length * options.max_spec_factor + 1e-6), depth - length)
             for length in range(1, depth)
         ]
+        self.min_probability = options.min_token_prob
+        self.peak = self.by_length.index(max(self.by_length))
         drafting = [length for length in range(1, depth) if self.by_length[length] > 0]
         self.least_match = drafting[0] if drafting else None
         order = sorted(range(1, depth), key=lambda length: (-self.by_length[length], -length))

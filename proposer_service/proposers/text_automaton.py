@@ -9,8 +9,10 @@ kept true, which bounds the work of an append for texts that repeat themselves f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 ROOT = 0
+_COUNT = itemgetter(0)
 
 
 class TextAutomaton:
@@ -99,27 +101,28 @@ class TextAutomaton:
         self.tail = tail
         self.tail_length = min(max_length, self.tail_length + len(ids))
 
-    def follow(self, state: int, length: int, ids: Sequence[int]) -> tuple[int, int]:
-        """The longest known tail of (the `length` tokens at `state`) + ids: its state, length.
+    def follow_one(self, state: int, length: int, token: int) -> tuple[int, int]:
+        """The longest known tail of (the `length` tokens at `state`) + token: its state, length.
 
-        Reads only; the result is (ROOT, 0) where not even the last id is known.
+        Reads only; the result is (ROOT, 0) where not even the token is known.
         """
-        longest = self.longest
         link = self.link
         successors = self.successors
-        for token in ids:
-            while state != ROOT and token not in successors[state]:
+        target = successors[state].get(token)
+        if target is None:
+            longest = self.longest
+            while target is None:
+                if state == ROOT:
+                    return ROOT, 0
                 state = link[state]
-                length = longest[state]
-            target = successors[state].get(token)
-            if target is None:
-                length = 0
-                continue
-            state = target
-            length = min(length + 1, self.max_length)
-            while longest[link[state]] >= length:
-                state = link[state]
-        return state, length
+                target = successors[state].get(token)
+            length = longest[state]
+        else:
+            longest = self.longest
+        length = min(length + 1, self.max_length)
+        while longest[link[target]] >= length:
+            target = link[target]
+        return target, length
 
     def likeliest_path(
         self, state: int, limit: int, min_probability: float, unseen: int
@@ -147,13 +150,14 @@ class TextAutomaton:
             occurrences = self.count[state]
         return ids, probabilities
 
-    def likeliest_followers(self, state: int) -> list[int]:
-        """The ids behind the members of `state`, the most frequent first."""
-        behind = self.successors[state]
-        if len(behind) == 1:
-            return list(behind)
+    def likeliest_followers(self, state: int) -> list[tuple[int, int]]:
+        """(occurrences, id) of the ids behind the members of `state`, the most frequent first."""
         count = self.count
-        return sorted(behind, key=lambda token: -count[behind[token]])
+        # Where they are too long to be counted they have occurred all the same.
+        followers = [(count[to] or 1, token) for token, to in self.successors[state].items()]
+        if len(followers) > 1:
+            followers.sort(key=_COUNT, reverse=True)
+        return followers
 
     def _split(self, target: int, state: int, token: int) -> int:
         """Give the members of `target` that end more often than its longest a state of theirs."""

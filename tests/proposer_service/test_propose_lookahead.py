@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from speculation.v1 import proposer_pb2
 
-from proposer_service.proposers.base import Complete, Draft, Outcome
+from proposer_service.proposers.base import Ahead, Draft
 from proposer_service.proposers.ngram import NgramProposer
 from proposer_service.sequences import SequenceLimits, sequence_numbers
 from proposer_service.server import (
@@ -61,9 +61,7 @@ class SlowAhead(NgramProposer):
 
     prepared = 0
 
-    def lookahead(
-        self, sequence_id: int, draft: Draft, max_draft_tokens: int
-    ) -> Iterable[Outcome | Complete]:
+    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Iterable[Ahead]:
         self.prepared += 1
         end = time.perf_counter_ns() + 2 * SLICE_NS
         while time.perf_counter_ns() < end:

@@ -57,13 +57,43 @@ def test_a_string_is_followed_token_by_token(
         place = trie.find(ids, 0)
         assert place is not None
         behind = {token: expected[*ids, token] for token in range(4) if (*ids, token) in expected}
-        for token in range(4):
-            assert trie.follow(place, len(ids), token) == trie.find((*ids, token), 0)
         followers = trie.likeliest_followers(place, len(ids), 4)
-        assert sorted(followers) == sorted(behind)
-        counts = [behind[token] for token in followers]
-        assert counts == sorted(counts, reverse=True)
+        assert {token: count for count, token in followers} == behind
+        assert len(followers) == len(behind)
+        assert [count for count, _ in followers] == sorted(behind.values(), reverse=True)
         assert trie.likeliest_followers(place, len(ids), 1) == followers[:1]
+
+
+@given(OUTPUTS, st.integers(2, 6), st.lists(st.integers(0, 2), min_size=2, max_size=12))
+@PROPERTY
+def test_the_tails_of_a_text_that_goes_on_are_those_of_the_longer_text(
+    outputs: list[tuple[list[list[int]], bool, bool]], depth: int, text: list[int]
+) -> None:
+    trie, _ = filled(outputs, depth)
+    before = tuple(text[-depth:])
+    tails = trie.tails(before)
+    for length, place in enumerate(tails, start=1):
+        assert place == trie.find(before, len(before) - length)
+    if len(tails) + 1 < len(before):
+        assert trie.find(before, len(before) - len(tails) - 1) is None
+    for token in range(4):
+        assert trie.follow(tails, token) == trie.tails((*text, token)[-depth:])
+
+
+def test_many_followers_are_ranked_anew_once_their_string_is_more_frequent() -> None:
+    trie = OutputTrie(2)
+    number = trie.add()
+    trie.extend(number, [token for other in range(10, 40) for token in (1, other)])
+    place = trie.find((1,), 0)
+    assert place is not None
+    assert [count for count, _ in trie.likeliest_followers(place, 1, 32)] == [1] * 30
+    # Seen for the first time, and nothing else has changed: it is not left out.
+    trie.extend(number, [1, 50, 1])
+    assert trie.likeliest_followers(place, 1, 32)[-1] == (1, 50)
+    trie.extend(number, [15, 1] * 8)
+    assert trie.likeliest_followers(place, 1, 32)[0] == (9, 15)
+    trie.remove(number)
+    assert trie.find((1,), 0) is None
 
 
 @given(OUTPUTS, st.integers(1, 6))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proposer_service.proposers.base import MAX_OUTCOMES, Complete, Draft, Outcome
+from proposer_service.proposers.base import MAX_OUTCOMES, Complete, Draft, Outcome, Pause
 from proposer_service.proposers.suffix import SuffixProposer
 from proposer_service.proposers.suffix_ends import MAX_FOLLOWERS
 from proposer_service.proposers.suffix_options import SuffixOptions
@@ -39,11 +39,23 @@ def following(
 def ahead(
     proposer: SuffixProposer, draft: Draft, k: int
 ) -> tuple[list[tuple[int, int]], dict[tuple[int, ...], Draft]]:
-    """The ends that are named, and the drafts that are prepared for some of them."""
-    complete, *outcomes = proposer.lookahead(1, draft, k)
-    assert isinstance(complete, Complete)
-    drafts = {item.ids: item.draft for item in outcomes if isinstance(item, Outcome)}
+    """The ends that are named last, and the drafts that are prepared for some of them."""
+    items = list(proposer.lookahead(1, draft, k))
+    outcomes = [item for item in items if isinstance(item, Outcome)]
+    drafts = {item.ids: item.draft for item in outcomes}
     assert len(drafts) == len(outcomes) <= MAX_OUTCOMES
+    first, *others = [item for item in items if isinstance(item, Complete)]
+    assert first is items[0]
+    complete = others[-1] if others else first
+    assert complete is items[-1]
+    # What is named first is prepared first, and stays named.
+    assert complete.ends[: len(first.ends)] == first.ends
+    if others:
+        early = items[1 : items.index(Pause.UNLIKELY)]
+        prepared = [
+            (len(item.ids) - 1, item.ids[-1]) for item in early if isinstance(item, Outcome)
+        ]
+        assert prepared == [end for end in first.ends if end in prepared]
     assert len(set(complete.ends)) == len(complete.ends)
     assert {(len(ids) - 1, ids[-1]) for ids in drafts} <= set(complete.ends)
     return list(complete.ends), drafts
@@ -93,7 +105,8 @@ def test_the_continued_path_its_beginning_and_what_else_followed_are_prepared() 
     assert drafts[10, 11, 12].ids[0] == 13
     assert drafts[20,].ids == (21, 22)
     assert drafts[10,].ids[0] == 11
-    assert ends == [(0, 10), (0, 20), (1, 11), (2, 12)]
+    # A draft is verified as a whole, or not at all: its middle is the least likely end.
+    assert ends == [(0, 20), (2, 12), (0, 10), (1, 11)]
 
 
 def test_an_end_that_is_likely_comes_before_one_that_is_not() -> None:
@@ -102,7 +115,7 @@ def test_an_end_that_is_likely_comes_before_one_that_is_not() -> None:
     draft = proposer.propose(1, 1)
     assert draft.ids == (7,)
     ends, _ = ahead(proposer, draft, 1)
-    assert ends == [(0, 7), (1, 5), (0, 8)]
+    assert ends == [(1, 5), (0, 7), (0, 8)]
 
 
 def test_the_outcomes_of_other_requests_are_foreseen() -> None:

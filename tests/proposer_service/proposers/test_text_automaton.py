@@ -72,7 +72,9 @@ def test_follow_finds_the_longest_known_tail_and_changes_nothing(
     automaton = TextAutomaton(depth)
     automaton.extend(text)
     states = len(automaton.count)
-    state, length = automaton.follow(automaton.tail, automaton.tail_length, ids)
+    state, length = automaton.tail, automaton.tail_length
+    for token in ids:
+        state, length = automaton.follow_one(state, length, token)
     whole = text + ids
     for expected in range(min(depth, len(whole)), 0, -1):
         if occurrences(text, whole[-expected:]):
@@ -100,8 +102,8 @@ def test_a_path_multiplies_count_ratios_and_ends_under_the_least_probability() -
 def test_the_followers_of_a_tail_come_by_how_often_they_followed() -> None:
     automaton = TextAutomaton(8)
     automaton.extend([1, 3, 9, 1, 2, 9, 1, 2, 9, 1])
-    assert automaton.likeliest_followers(state_of(automaton, [1])) == [2, 3]
-    assert automaton.likeliest_followers(state_of(automaton, [2])) == [9]
+    assert automaton.likeliest_followers(state_of(automaton, [1])) == [(2, 2), (1, 3)]
+    assert automaton.likeliest_followers(state_of(automaton, [2])) == [(2, 9)]
 
 
 def test_a_text_that_repeats_one_token_costs_no_more_states_than_tokens() -> None:
