@@ -113,19 +113,29 @@ def measure(
         torch.cuda.synchronize()
         cell = Cell(name, outputs, depth, rows, seconds_each(F.linear, x, weights, stream))
         for tile in tiles[bucket_of(rows)]:
-            found = launch(x, weights[0], None, tile).float()
-            torch.cuda.synchronize()
-            error = float((found - wanted).abs().max() / wanted.abs().max())
-            if not error <= _TOLERANCE:
-                print(f"WRONG: {name} of {rows} rows is off by {error:.3g} in {words(tile)}")
-                continue
-            product = partial(ours, tile)
-            cell.tiles[tile] = seconds_each(product, x, weights, stream)
-            if not torch.equal(launch(x, weights[0], None, tile).float(), found):
-                print(f"WRONG: {name} of {rows} rows is another after replays in {words(tile)}")
-                del cell.tiles[tile]
+            seconds = checked(partial(ours, tile), x, weights, wanted, stream)
+            if isinstance(seconds, float):
+                cell.tiles[tile] = seconds
+            else:
+                print(f"{name} of {rows} rows in {words(tile)} {seconds}")
         cells.append(cell)
     return cells
+
+
+def checked(
+    product: Product, x: Tensor, weights: list[Tensor], wanted: Tensor, stream: torch.cuda.Stream
+) -> float | str:
+    """Seconds of a product that gives what is wanted, before and after; else what is wrong."""
+    try:
+        found = product(x, weights[0])
+    except Exception as error:
+        return f"DOES NOT RUN: {type(error).__name__}: {error}"[:100]
+    off = float((found.float() - wanted).abs().max() / wanted.abs().max())
+    torch.cuda.synchronize()
+    if not off <= _TOLERANCE:
+        return f"IS WRONG by {off:.3g}"
+    seconds = seconds_each(product, x, weights, stream)
+    return seconds if torch.equal(product(x, weights[0]), found) else "IS ANOTHER after replays"
 
 
 def ours(tile: Tile, x: Tensor, weight: Tensor) -> Tensor:
@@ -218,13 +228,9 @@ def gated(base: Tensor, tiles: dict[int, list[Tile]], multiprocessors: int) -> l
         ]
         figures = "".join(f"{seconds * 1e6:9.1f}" for seconds in spans)
         for tile in tiles[bucket_of(rows)]:
-            error = (skinny_gated.launch(x, weights[0], tile).float() - wanted).abs().max()
-            torch.cuda.synchronize()
-            if not float(error / wanted.abs().max()) <= _TOLERANCE:
-                print(f"WRONG: gated product of {rows} rows in {words(tile)}")
-                continue
-            seconds = seconds_each(partial(in_one, tile), x, weights, stream)
-            figures += f"  {seconds * 1e6:.1f} ({words(tile)})"
+            took = checked(partial(in_one, tile), x, weights, wanted, stream)
+            figures += f"  {took * 1e6:.1f}" if isinstance(took, float) else f"  {took}"
+            figures += f" ({words(tile)})"
         lines.append(f"{'':8}{rows:5}  {figures}")
     return lines
 
@@ -252,17 +258,14 @@ def main() -> None:
         }
         pairs = {bucket: gated_candidates(bucket) for bucket in BUCKETS}
         every = [tile for by_rows in tiles.values() for some in by_rows.values() for tile in some]
-        failed = compile_all(pool, every, [tile for some in pairs.values() for tile in some])
+        compile_all(pool, every, [tile for some in pairs.values() for tile in some])
     compiled = time.monotonic()
-    for (tile, in_pairs), why in failed.items():
-        kind = "gated " if in_pairs else ""
-        print(f"DOES NOT COMPILE: {kind}{words(tile)} for {tile.rows} rows: {why}")
     base = torch.empty(_WEIGHTS, dtype=torch.bfloat16, device=device).normal_()
     cells: list[Cell] = []
     for name, outputs, depth, _ in PRODUCTS:
-        cells += measure(name, outputs, depth, base, without(tiles[name], failed, False))
+        cells += measure(name, outputs, depth, base, tiles[name])
     print("\n".join([*table(cells, count), *forwards(cells, count)]))
-    print("\n".join(gated(base, without(pairs, failed, True), count)))
+    print("\n".join(gated(base, pairs, count)))
     lines = better(cells, count)
     where = "verifier_service/engines/skinny_tiles.py"
     print(f"for _MEASURED in {where}:" if lines else f"nothing is faster than {where}")
@@ -271,16 +274,6 @@ def main() -> None:
         f"{properties.name}, {count} multiprocessors, torch {torch.__version__}; compiled in "
         f"{compiled - began:.0f} s, measured in {time.monotonic() - compiled:.0f} s"
     )
-
-
-def without(
-    tiles: dict[int, list[Tile]], failed: dict[tuple[Tile, bool], str], in_pairs: bool
-) -> dict[int, list[Tile]]:
-    """The tiles that compile."""
-    return {
-        bucket: [tile for tile in some if (tile, in_pairs) not in failed]
-        for bucket, some in tiles.items()
-    }
 
 
 def tried(bucket: int, outputs: int, depth: int, multiprocessors: int) -> list[Tile]:

@@ -83,4 +83,4 @@ def test_wrong_tiles_are_said_and_left_out(
     found = skinny_products.measure("down", 4, 64, torch.randn(600), tiles)
     assert [list(cell.tiles) for cell in found] == [[good]] * 3 + [[]] * 3
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 3 and all("WRONG: down" in line for line in printed)
+    assert len(printed) == 3 and all("IS WRONG" in line for line in printed)
