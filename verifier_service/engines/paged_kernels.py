@@ -62,7 +62,8 @@ def attend_part(  # type: ignore[no-untyped-def]
         # The last key that a row sees: of a late part it may see none.
         last = context - length + token
         best = tl.full([ROWS], -1e30, tl.float32)
-        total = tl.zeros([ROWS], tl.float32)
+        # Added up at the end: rows lie across warps, which would have to meet for each block.
+        weights = tl.zeros([ROWS, KEYS], tl.float32)
         mixed = tl.zeros([ROWS, SIZE], tl.float32)
         pages = table + sequence * table_stride
         offset = (tl.arange(0, KEYS) * KV_HEADS + head)[:, None] * SIZE + size[None, :]
@@ -82,9 +83,10 @@ def attend_part(  # type: ignore[no-untyped-def]
             highest = tl.maximum(best, tl.max(score, 1))
             weight = tl.exp2(score - highest[:, None])
             keep = tl.exp2(best - highest)
-            total = total * keep + tl.sum(weight, 1)
+            weights = weights * keep[:, None] + weight
             mixed = mixed * keep[:, None] + tl.dot(weight.to(v.dtype), v)
             best = highest
+        total = tl.sum(weights, 1)
         parts = tl.cdiv(context, each)
         if SPLIT and parts > 1:
             pair = sequence * KV_HEADS + head

@@ -37,6 +37,28 @@ def test_the_kernel_computes_attention_by_its_definition() -> None:
     assert run.stdout.split() == ["right"] * 7
 
 
+@pytest.mark.parametrize(
+    ("sequences", "longest", "parts"),
+    [
+        # All processors have something to do, and no part is smaller than the least.
+        (2, 4096, 32),
+        (8, 4096, 17),
+        (32, 4096, 5),
+        (128, 4096, 2),
+        (512, 4096, 1),
+        # A short table, and one so long that adding would take longer than reading.
+        (2, 256, 2),
+        (2, 64, 1),
+        (1, 1 << 20, 64),
+    ],
+)
+def test_keys_are_split_until_all_processors_work(sequences: int, longest: int, parts: int) -> None:
+    from verifier_service.engines.paged_triton import Tuning, most_parts
+
+    tuning = Tuning(programs=8, least_keys=128, keys=64, warps=4, stages=3)
+    assert most_parts(sequences * 8, 132, longest, tuning) == parts
+
+
 def test_a_cpu_needs_no_kernel() -> None:
     cache = PagedCache([(2, 64)], 3, 256, torch.float32, torch.device("cpu"))
     assert short_attention(cache, 8) is None
