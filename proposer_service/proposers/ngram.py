@@ -10,6 +10,7 @@ for look-ahead the tokens that complete a shortest window: behind no other token
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from proposer_service.proposers.base import (
     MAX_NAMED,
@@ -19,12 +20,25 @@ from proposer_service.proposers.base import (
     Complete,
     Draft,
     Outcome,
+    Pause,
     Proposer,
 )
 
 # Outcomes prepared where windows of one token make every token of the text a candidate.
 _LIKELIEST = 4
 _LIKELIEST_POSITIONS = 2
+# How often a copy goes on by one more token, by a whole draft and one more at least; how often what
+# follows no match has followed a shorter one; and how often less than the draft is verified, where
+# that is nothing and otherwise. They decide only what is prepared first.
+_COPY_GOES_ON = 0.8
+_ALL_ACCEPTED = 0.1
+_SEEN_BEFORE = 0.5
+_NOTHING_VERIFIED = 0.3
+_FEWER_VERIFIED = 0.05
+# Ends that are less likely are prepared once those of all sequences are that are not.
+_LIKELY = 0.025
+_Weighed = tuple[float, int, int, tuple[int, ...]]
+_WEIGHT = itemgetter(0)
 
 
 class _IndexedText:
@@ -116,6 +130,10 @@ class _IndexedText:
             return self.ids[position]
         return extra[beyond] if beyond < len(extra) else None
 
+    def copied(self, draft: tuple[int, ...]) -> int | None:
+        """What is copied next where the whole of the current match's draft is right."""
+        return self.token_at(self.match_end + len(draft), draft) if self.match_length else None
+
     def draft(self, tail: tuple[int, ...], fresh: int, max_draft_tokens: int) -> Draft:
         """What would be proposed for a text that ends in `tail`; see `matches`."""
         n, start = self._longest_match(tail, fresh)
@@ -194,28 +212,39 @@ class NgramProposer(Proposer):
         del self._texts[sequence_id]
 
     def _all(self, text: _IndexedText, draft: Draft, max_draft_tokens: int) -> Iterator[Ahead]:
-        positions = len(draft.ids) + 1
-        room = MAX_OUTCOMES
+        ids = draft.ids
+        last = len(ids)
         ends: list[tuple[int, int]] = []
-        chosen: list[tuple[int, int, tuple[int, ...]]] = []
-        # All accepted first, then the others in the order in which a round meets them.
-        for index, kept in enumerate((positions - 1, *range(positions - 1))):
-            accepted = draft.ids[:kept]
-            before = text.ending(accepted)
+        weighed: list[_Weighed] = []
+        reached = 1.0
+        for kept in range(last + 1):
+            before = text.ending(ids[:kept])
             followers = text.followers(before)
+            copied = ids[kept] if kept < last else text.copied(ids)
+            others = len(followers) - (copied in followers)
+            share = _SEEN_BEFORE if copied is None else 1 - _COPY_GOES_ON
+            other = reached * share / others if others else 0.0
+            reached *= _COPY_GOES_ON
             ends += [(kept, token) for token in followers]
-            # A common token has many followers; the positions behind it need room, too.
-            most = min(len(followers), -(-room // (positions - index)))
-            room -= most
-            if most < len(followers):
-                copied = text.token_at(text.match_end + kept, draft.ids)
-                followers = sorted(followers, key=lambda token: token != copied)
-            chosen += [(kept, token, before) for token in followers[:most]]
+            # What followed last comes first of what is equally likely.
+            for token in reversed(followers):
+                weight = other
+                if token == copied:
+                    if kept == last:
+                        weight = max(reached, _ALL_ACCEPTED)
+                    else:
+                        weight = reached * (_FEWER_VERIFIED if kept else _NOTHING_VERIFIED)
+                weighed.append((weight, kept, token, before))
         if len(ends) <= MAX_NAMED:
             yield Complete(ends)
-        for kept, token, before in chosen:
+        weighed.sort(key=_WEIGHT, reverse=True)
+        likely = True
+        for weight, kept, token, before in weighed[:MAX_OUTCOMES]:
+            if likely and weight < _LIKELY:
+                likely = False
+                yield Pause.UNLIKELY
             guess = text.draft((*before, token), kept + 1, max_draft_tokens)
-            yield Outcome((*draft.ids[:kept], token), guess)
+            yield Outcome((*ids[:kept], token), guess)
 
     def _likeliest(
         self, text: _IndexedText, draft: Draft, max_draft_tokens: int

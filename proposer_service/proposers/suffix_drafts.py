@@ -27,6 +27,8 @@ class Path(NamedTuple):
 
 
 NO_PATH = Path([], [], 0.0, 0)
+# A sum of equal shares may come out above their product.
+_ROUNDING = 1 + 1e-9
 
 
 def best_local(
@@ -36,30 +38,34 @@ def best_local(
 
     `unseen`: 1 where the automaton has not counted this tail at the text's end.
     """
-    best = NO_PATH
+    best: tuple[list[int], list[float]] = ([], [])
     best_score = 0.0
+    best_length = 0
     longest, link, by_length = automaton.longest, automaton.link, limits.by_length
+    count, best_count = automaton.count, automaton.best_count
     peak = limits.peak
     while state != ROOT:
         behind = link[state]
         shorter = longest[behind]
-        # All tails of one state go on in the same way: the one that may draft most does best.
         if shorter < length:
-            allowed = by_length[max(shorter + 1, min(peak, length))]
-            if allowed > best_score:
-                ids, probabilities = automaton.likeliest_path(
-                    state, allowed, limits.min_probability, unseen
-                )
-                score = sum(probabilities)
+            # All tails of one state go on in the same way: the one that may draft most does best.
+            most = length if length < peak else peak if peak > shorter else shorter + 1
+            allowed = by_length[most]
+            # Probabilities never rise along a path.
+            bound = allowed * best_count[state] / (count[state] + unseen)
+            if bound * _ROUNDING > best_score:
+                path = automaton.likeliest_path(state, allowed, limits.min_probability, unseen)
+                score = sum(path[1])
                 if score > best_score:
-                    match_length = length
-                    while by_length[match_length] < len(ids):
-                        match_length -= 1
-                    best = Path(ids, probabilities, score, match_length)
-                    best_score = score
+                    best, best_score, best_length = path, score, length
             length = shorter
         state = behind
-    return best
+    if not best_length:
+        return NO_PATH
+    drafted = len(best[0])
+    while by_length[best_length] < drafted:
+        best_length -= 1
+    return Path(*best, best_score, best_length)
 
 
 def best_global(

@@ -19,6 +19,8 @@ MAX_FOLLOWERS = 32
 # nothing at all is the most usual of these.
 _NOTHING_VERIFIED = 0.3
 _FEWER_VERIFIED = 0.05
+# What is left to unseen followers where a shorter tail has none that a longer one has not.
+_CONFIRMED = 0.7
 # A drafted token that no longer tail vouches for.
 _UNFORESEEN = 0.3
 _WEIGHT = itemgetter(0)
@@ -95,6 +97,7 @@ class Ends:
             for level in levels:
                 fresh = [pair for pair in level if pair[1] not in found]
                 if not fresh:
+                    open_share *= _CONFIRMED
                     continue
                 seen = tail * sum(map(_WEIGHT, fresh))
                 share = open_share / (seen + len(fresh))

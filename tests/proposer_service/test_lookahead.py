@@ -37,8 +37,8 @@ def test_the_block_for_an_outcome_is_what_the_next_step_would_get() -> None:
         (1, 1, len(TEXT)),
         (2, 1, 1),
     ]
-    assert list(message.lookahead.complete[0].accepted) == [3, 0, 1, 2]
-    assert list(message.lookahead.complete[0].token_ids) == [6, 3, 4, 5]
+    assert list(message.lookahead.complete[0].accepted) == [0, 1, 2, 3]
+    assert list(message.lookahead.complete[0].token_ids) == [3, 4, 5, 6]
     assert (outcome.block.sequence_id, outcome.block.epoch) == (1, 1)
     assert outcome.block.base_length == len(TEXT) + 4
     (block,) = session.answer(step(5, commit(1, len(TEXT), [3, 4, 5, 6], k=3))).drafts.blocks

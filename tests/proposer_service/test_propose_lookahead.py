@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,12 @@ class SlowAhead(NgramProposer):
 
     prepared = 0
 
-    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Iterable[Ahead]:
+    def lookahead(self, sequence_id: int, draft: Draft, max_draft_tokens: int) -> Iterator[Ahead]:
         self.prepared += 1
         end = time.perf_counter_ns() + 2 * SLICE_NS
         while time.perf_counter_ns() < end:
             pass
-        return super().lookahead(sequence_id, draft, max_draft_tokens)
+        yield from super().lookahead(sequence_id, draft, max_draft_tokens)
 
 
 @pytest.mark.parametrize("arrived", [False, True])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proposer_service.proposers.base import Draft, Outcome
+from proposer_service.proposers.base import Ahead, Draft
 from proposer_service.proposers.ngram import NgramProposer
 from proposer_service.proposers.suffix import SuffixProposer
 from proposer_service.sequences import SequenceLimits, SequenceTable, sequence_numbers
@@ -19,10 +19,10 @@ texts = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=
 
 def talk(
     proposer: SuffixProposer | NgramProposer, turns: Sequence[tuple[str, list[list[int]]]]
-) -> list[tuple[str, Draft, list[Outcome]]]:
+) -> list[tuple[str, Draft, list[Ahead]]]:
     """Sequences of (salt, prompt and commits), all open side by side; drafts after each message."""
     table = SequenceTable(proposer, sequence_numbers(), SequenceLimits(max_sequences=64))
-    told: list[tuple[str, Draft, list[Outcome]]] = []
+    told: list[tuple[str, Draft, list[Ahead]]] = []
     lengths = [0] * len(turns)
     for round_ in range(max(len(pieces) for _, pieces in turns)):
         for index, (salt, pieces) in enumerate(turns):

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proposer_service.proposers.base import MAX_OUTCOMES, NO_DRAFT, Complete, Draft, Outcome
+from proposer_service.proposers.base import (
+    MAX_OUTCOMES,
+    NO_DRAFT,
+    Complete,
+    Draft,
+    Outcome,
+    Pause,
+)
 from proposer_service.proposers.ngram import NgramProposer
 from tests.proposer_service.properties import PROPERTY
 
@@ -32,8 +39,10 @@ def ahead(
     items = list(proposer.lookahead(7, draft, k))
     complete = items.pop(0) if items and isinstance(items[0], Complete) else None
     assert complete is None or isinstance(complete, Complete)
-    drafts = {item.ids: item.draft for item in items if isinstance(item, Outcome)}
-    assert len(drafts) == len(items) <= MAX_OUTCOMES
+    outcomes = [item for item in items if isinstance(item, Outcome)]
+    drafts = {item.ids: item.draft for item in outcomes}
+    assert len(drafts) == len(outcomes) <= MAX_OUTCOMES
+    assert len(items) - len(outcomes) == items.count(Pause.UNLIKELY) <= 1
     if complete is not None:
         assert len(set(complete.ends)) == len(complete.ends)
         assert {(len(end) - 1, end[-1]) for end in drafts} <= set(complete.ends)
@@ -117,7 +126,7 @@ def test_a_round_that_verifies_the_beginning_of_a_draft_is_foreseen() -> None:
         (3, 4): (5, 9),
         (3, 4, 5): (9, 1),
     }
-    assert complete == Complete([(3, 9), (0, 3), (1, 4), (2, 5)])
+    assert complete == Complete([(0, 3), (1, 4), (2, 5), (3, 9)])
 
 
 def test_what_a_common_token_leaves_no_room_for_is_still_named() -> None:
@@ -202,3 +211,23 @@ def test_lookahead_offers_the_continued_copy_and_a_second_opinion() -> None:
 def test_a_wrong_window_is_refused(low: int, high: int) -> None:
     with pytest.raises(ValueError, match=f"prompt_lookup_min={low}, prompt_lookup_max={high}"):
         NgramProposer(low, high)
+
+
+def test_the_copy_that_goes_on_comes_first_and_its_middle_last() -> None:
+    text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
+    proposer = opened(text, 2, 5)
+    draft = proposer.propose(7, 3)
+    assert draft.ids == (3, 4, 5)
+    _, *items = proposer.lookahead(7, draft, 3)
+    order = [item.ids if isinstance(item, Outcome) else item for item in items]
+    assert order == [(3, 4, 5, 6), (3,), (3, 4), (3, 4, 5)]
+
+
+def test_the_rarer_of_many_followers_come_after_the_pause() -> None:
+    ids = [token for n in range(100, 180) for token in (n, 7)] + [100, 7]
+    proposer = opened(ids, 2, 2)
+    _, *items = proposer.lookahead(7, proposer.propose(7, 1), 1)
+    order = [item.ids if isinstance(item, Outcome) else item for item in items]
+    assert order[:3] == [(101, 7), (101,), Pause.UNLIKELY]
+    # Behind it the one that was seen last.
+    assert order[3] == (100,)
