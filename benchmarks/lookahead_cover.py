@@ -4,7 +4,8 @@
 
 TRAFFIC has a JSON object a line with `prompt_token_ids` and `output_token_ids`. Each answer is
 decoded again as a verifier would that verifies all drafts; every look-ahead has the time that it
-needs. Prints JSON; no figure in it is a time.
+needs, or with `--likely` just enough for what it takes to be likely, as where steps are short.
+Prints JSON; no figure in it is a time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
 
-from proposer_service.proposers.base import NO_DRAFT, Complete, Draft, Outcome, Proposer
+from proposer_service.proposers.base import NO_DRAFT, Complete, Draft, Outcome, Pause, Proposer
 from proposer_service.proposers.ngram import NgramProposer
 from proposer_service.proposers.suffix import SuffixProposer
 
@@ -45,9 +46,11 @@ class Prepared:
     ends: set[tuple[int, int]] | None
 
     @classmethod
-    def of(cls, proposer: Proposer, number: int, draft: Draft, k: int) -> Prepared:
+    def of(cls, proposer: Proposer, number: int, draft: Draft, k: int, likely: bool) -> Prepared:
         prepared = cls({}, None)
         for item in proposer.lookahead(number, draft, k):
+            if likely and item is Pause.UNLIKELY:
+                break
             if isinstance(item, Complete):
                 prepared.ends = set(item.ends)
             elif isinstance(item, Outcome) and item.draft.ids:
@@ -58,10 +61,12 @@ class Prepared:
 class Cover:
     """Counts of asks, by what look-ahead had said, and of drafts accepted behind them."""
 
-    def __init__(self, proposer: Proposer, k: int) -> None:
+    def __init__(self, proposer: Proposer, k: int, likely: bool = False) -> None:
         self._proposer = proposer
         self._k = k
+        self._likely = likely
         self.asks: Counter[str] = Counter()
+        self.blocks = 0
         self.accepted: Counter[str] = Counter()
         # Accepted drafts that nobody waited for, by the match that they rested on.
         self.left_out: Counter[int] = Counter()
@@ -72,7 +77,10 @@ class Cover:
         for number, answer in answers.items():
             answer.draft = proposer.propose(number, k)
         proposer.settle()
-        prepared = {i: Prepared.of(proposer, i, a.draft, k) for i, a in answers.items()}
+        prepared = {
+            i: Prepared.of(proposer, i, a.draft, k, self._likely) for i, a in answers.items()
+        }
+        self.blocks += sum(len(each.drafts) for each in prepared.values())
         for number, answer in list(answers.items()):
             end = answer.length + answer.accepted(answer.draft.ids) + 1
             new = tuple(answer.ids[answer.length : end])
@@ -102,10 +110,14 @@ class Cover:
 
 
 def cover(
-    proposer: Proposer, answers: Iterator[tuple[list[int], list[int]]], k: int, at_once: int
+    proposer: Proposer,
+    answers: Iterator[tuple[list[int], list[int]]],
+    k: int,
+    at_once: int,
+    likely: bool = False,
 ) -> dict[str, object]:
     """Shares of asks and sums of accepted drafts over (prompt, output) pairs of ids."""
-    counted = Cover(proposer, k)
+    counted = Cover(proposer, k, likely)
     numbered = enumerate(answers)
     open_: dict[int, Answer] = {}
     while True:
@@ -118,6 +130,7 @@ def cover(
     asks = sum(counted.asks.values())
     return {
         "asks": asks,
+        "blocks_per_ask": round(counted.blocks / asks, 1),
         "shares": {name: round(count / asks, 4) for name, count in sorted(counted.asks.items())},
         "accepted": dict(sorted(counted.accepted.items())),
         "left_out_by_match": {n: c for n, c in sorted(counted.left_out.items()) if c},
@@ -137,9 +150,14 @@ def main() -> None:
     parser.add_argument("--method", choices=("ngram", "suffix"), default="ngram")
     parser.add_argument("--k", type=int, default=4, help="drafts wanted")
     parser.add_argument("--at-once", type=int, default=8, help="answers decoded side by side")
+    parser.add_argument(
+        "--likely", action="store_true", help="no time for more than what is likely"
+    )
     options = parser.parse_args()
     proposer = NgramProposer(2, 5) if options.method == "ngram" else SuffixProposer()
-    print(json.dumps(cover(proposer, _read(options.traffic), options.k, options.at_once), indent=1))
+    answers = _read(options.traffic)
+    counted = cover(proposer, answers, options.k, options.at_once, options.likely)
+    print(json.dumps(counted, indent=1))
 
 
 if __name__ == "__main__":
