@@ -8,122 +8,55 @@ call, of 32 calls in one CUDA graph, each over a cache of its own that is in no 
 from __future__ import annotations
 
 import gc
-import math
 import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from verifier_service.engines.attention import StepLayout, attend_pages
+from benchmarks.attention_cases import (
+    CANDIDATES,
+    CASES,
+    KV_HEADS,
+    QUERIES,
+    SIZE,
+    TORCH,
+    Candidate,
+    Case,
+    lines,
+)
 
-HEADS, KV_HEADS, SIZE, PAGE = 32, 8, 128, 256
+HEADS, PAGE = 32, 256
 LAYERS, TABLE_PAGES, REPLAYS = 32, 16, 7
-SEQUENCES, QUERIES = (1, 8, 32, 128), (1, 5, 9)
-SHORTEST, MEAN, LONGEST, EVEN = 40, 344, 1800, 512
-# Bytes a microsecond that an H200 was seen to read.
-_READS = 4.2e6
 _SCALE = SIZE**-0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way to cut and compile: as shipped, where nothing else is said."""
+class Layout:
+    """Where a step's queries and keys are, as `StepLayout` of the engine says it.
 
-    name: str
-    programs: int = 8
-    least_keys: int = 128
-    keys: int = 64
-    warps: int = 4
-    stages: int = 3
-    parts: int | None = None
-    counted: bool = True
-    shipped: bool = False
+    That one brings transformers with it, which processes that only compile would wait for.
+    """
 
-    def __call__(self, query: Tensor, pages: tuple[Tensor, Tensor], layout: StepLayout) -> Tensor:
-        # Triton is there only where there is a card.
-        from verifier_service.engines import paged_triton
-
-        chosen = None
-        if not self.shipped:
-            chosen = paged_triton.Tuning(
-                self.programs, self.least_keys, self.keys, self.warps, self.stages
-            )
-        assert layout.cu_query is not None and layout.used is not None
-        assert layout.table is not None
-        return paged_triton.attend(
-            query,
-            *pages,
-            layout.cu_query,
-            layout.used,
-            layout.table,
-            layout.max_query,
-            _SCALE,
-            tuning=chosen,
-            parts=self.parts,
-            counted=self.counted,
-        )
+    cu_query: Tensor
+    cu_key: Tensor
+    used: Tensor
+    table: Tensor
+    max_query: int
 
 
-CANDIDATES = (
-    Candidate("1 part, 2 stages", parts=1, stages=2),
-    Candidate("1 part", parts=1),
-    Candidate("shipped", shipped=True),
-    Candidate("4 programs", programs=4),
-    Candidate("16 programs", programs=16),
-    Candidate("256 keys a part", least_keys=256),
-    Candidate("16 prog., 256 keys", programs=16, least_keys=256),
-    Candidate("2 stages", stages=2),
-    Candidate("4 stages", stages=4),
-    Candidate("2 warps", warps=2),
-    Candidate("8 warps", warps=8),
-    Candidate("128 at once", keys=128),
-    Candidate("128, 8 warps", keys=128, warps=8),
-    Candidate("added by a kernel", counted=False),
-)
-TORCH = "torch's kernel"
+# Queries, keys and values of a layer, where they are -> answers.
+Attend = Callable[[Tensor, tuple[Tensor, Tensor], Layout], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A step: queries of each sequence, and contexts as serving has them or all the same."""
-
-    sequences: int
-    queries: int
-    drawn: bool
-
-    def contexts(self) -> list[int]:
-        """Keys of each sequence, its queries among them; the same every time."""
-        if not self.drawn:
-            return [EVEN] * self.sequences
-        if self.sequences == 1:
-            return [MEAN]
-        generator = np.random.default_rng(self.sequences)
-        drawn = SHORTEST + generator.exponential(MEAN - SHORTEST, self.sequences)
-        return [int(context) for context in np.minimum(drawn, LONGEST)]
-
-    def reading(self) -> float:
-        """Microseconds that reading keys and values takes at least."""
-        return sum(self.contexts()) * KV_HEADS * SIZE * 2 * 2 / _READS
-
-
-CASES = tuple(
-    Case(sequences, queries, drawn)
-    for drawn in (True, False)
-    for queries in QUERIES
-    for sequences in SEQUENCES
-)
-# By row's name and case; missing where a candidate gave something else than torch's kernel.
-Times = Mapping[tuple[str, Case], float]
-
-
-def layout_of(case: Case, device: torch.device) -> StepLayout:
+def layout_of(case: Case, device: torch.device) -> Layout:
     """As a captured step has it: of one sequence the smallest is one for two."""
     contexts = case.contexts()
     lengths = [case.queries] * case.sequences
@@ -139,14 +72,44 @@ def layout_of(case: Case, device: torch.device) -> StepLayout:
     def bounds(counts: Sequence[int]) -> Tensor:
         return torch.tensor([0, *np.cumsum(counts)], dtype=torch.int32, device=device)
 
-    return StepLayout(
-        torch.empty(0, dtype=torch.int64, device=device),
+    return Layout(
         cu_query=bounds(lengths),
         cu_key=bounds(contexts),
         used=torch.tensor(contexts, dtype=torch.int32, device=device),
         table=table.to(device),
         max_query=case.queries,
-        max_key=TABLE_PAGES * PAGE,
+    )
+
+
+def attend_as(
+    candidate: Candidate, query: Tensor, pages: tuple[Tensor, Tensor], layout: Layout
+) -> Tensor:
+    """Our kernel, cut and compiled as the candidate says."""
+    # Triton is there only where there is a card.
+    from verifier_service.engines import paged_triton
+
+    chosen = None
+    if not candidate.shipped:
+        chosen = paged_triton.Tuning(
+            candidate.programs,
+            candidate.least_keys,
+            candidate.keys,
+            candidate.warps,
+            candidate.stages,
+        )
+    keys, values = pages
+    return paged_triton.attend(
+        query,
+        keys,
+        values,
+        layout.cu_query,
+        layout.used,
+        layout.table,
+        layout.max_query,
+        _SCALE,
+        tuning=chosen,
+        parts=candidate.parts,
+        counted=candidate.counted,
     )
 
 
@@ -160,10 +123,10 @@ def compile_one(candidate: Candidate, queries: int) -> str:
     pages = torch.zeros(2, 3, PAGE, KV_HEADS, SIZE, dtype=torch.bfloat16, device=device)
     query = torch.zeros(queries + 1, HEADS, SIZE, dtype=torch.bfloat16, device=device)
     try:
-        candidate(query, (pages[0], pages[1]), layout)
+        attend_as(candidate, query, (pages[0], pages[1]), layout)
         torch.cuda.synchronize()
     except Exception as error:
-        return f"{candidate.name}, {queries} queries: {str(error).splitlines()[0][:70]}"
+        return f"{candidate.name}, {queries} queries: {type(error).__name__} {str(error)[:60]}"
     return ""
 
 
@@ -197,16 +160,14 @@ class Card:
     def measure(self, case: Case) -> dict[tuple[str, Case], float]:
         """Microseconds a call of all candidates that give what torch's kernel does."""
         layout = layout_of(case, self.device)
-        count = int(layout.cu_query[-1]) if layout.cu_query is not None else 0
-        query = torch.randn(count, HEADS, SIZE, device=self.device).to(torch.bfloat16)
-
-        def through_torch(query: Tensor, pages: tuple[Tensor, Tensor], at: StepLayout) -> Tensor:
-            return attend_pages(query, *pages, at, _SCALE, 0)
-
-        wanted = through_torch(query, self._pages[-1], layout).float()
+        shape = (int(layout.cu_query[-1]), HEADS, SIZE)
+        query = torch.randn(shape, device=self.device).to(torch.bfloat16)
+        wanted = _through_torch(query, self._pages[-1], layout).float()
         times: dict[tuple[str, Case], float] = {}
-        everyone: list[tuple[str, Callable[..., Tensor]]] = [(TORCH, through_torch)]
-        for name, attend in everyone + [(one.name, one) for one in CANDIDATES]:
+        others: list[tuple[str, Attend]] = [
+            (one.name, partial(attend_as, one)) for one in CANDIDATES
+        ]
+        for name, attend in [(TORCH, _through_torch), *others]:
             try:
                 found = attend(query, self._pages[-1], layout).float()
             except Exception:
@@ -217,7 +178,7 @@ class Card:
                 times[name, case] = self._time(attend, query, layout)
         return times
 
-    def _time(self, attend: Callable[..., Tensor], query: Tensor, layout: StepLayout) -> float:
+    def _time(self, attend: Attend, query: Tensor, layout: Layout) -> float:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         graph.capture_begin(pool=self._pool)
@@ -239,42 +200,19 @@ class Card:
         return statistics.median(spent) * 1e3 / len(self._pages)
 
 
-def lines(times: Times) -> list[str]:
-    """Two tables, the fastest of each column marked, and who is fastest over all by queries."""
-    rows = [TORCH, *(candidate.name for candidate in CANDIDATES)]
-    written = []
-    for drawn, title in ((True, f"contexts {SHORTEST} to {LONGEST}"), (False, f"all {EVEN}")):
-        cases = [case for case in CASES if case.drawn is drawn]
-        heads = "".join(f"{f'{case.sequences}x{case.queries}':>8}" for case in cases)
-        written.append(f"{f'us, {title}':<20}{heads}")
-        reading = "".join(f"{case.reading():>7.1f} " for case in cases)
-        written.append(f"{'reading, at least':<20}{reading}")
-        best = {case: min(times.get((row, case), math.inf) for row in rows) for case in cases}
-        for row in rows:
-            cells = ""
-            for case in cases:
-                told = times.get((row, case))
-                mark = "*" if told == best[case] else " "
-                cells += f"{told:>7.1f}{mark}" if told is not None else f"{'-':>7} "
-            written.append(f"{row:<20}{cells}")
-        written.append("")
-    for queries in QUERIES:
-        scores = [(score, row) for row in rows if (score := _score(times, row, queries))]
-        first = ", ".join(f"{row} {score:.2f}" for score, row in sorted(scores)[:4])
-        written.append(f"of {queries} queries, times as shipped (geometric mean): {first}")
-    return written
+def _through_torch(query: Tensor, pages: tuple[Tensor, Tensor], layout: Layout) -> Tensor:
+    from verifier_service.engines.attention import StepLayout, attend_pages
 
-
-def _score(times: Times, row: str, queries: int) -> float | None:
-    """Over the same shipped; None where a case is missing."""
-    ratios = []
-    for case in CASES:
-        if case.queries == queries:
-            mine, shipped = times.get((row, case)), times.get(("shipped", case))
-            if mine is None or shipped is None:
-                return None
-            ratios.append(mine / shipped)
-    return statistics.geometric_mean(ratios)
+    step = StepLayout(
+        layout.used,
+        cu_query=layout.cu_query,
+        cu_key=layout.cu_key,
+        used=layout.used,
+        table=layout.table,
+        max_query=layout.max_query,
+        max_key=TABLE_PAGES * PAGE,
+    )
+    return attend_pages(query, *pages, step, _SCALE, 0)
 
 
 def main() -> None:
@@ -290,6 +228,8 @@ def main() -> None:
     stream = torch.cuda.Stream()
     with torch.inference_mode(), torch.cuda.stream(stream):
         card = Card()
+        # A card that was idle is slow at first.
+        card.measure(CASES[-1])
         for case in CASES:
             times |= card.measure(case)
     print("\n".join(lines(times)))
