@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Look-ahead lets the event loop see new messages at least this often.
-SLICE_NS = 200_000
+SLICE_NS = 300_000
 # The loop hears of an event, the reading that awaits it goes on, and only then can be asked.
 _TURNS_OF_THE_LOOP = 3
 
@@ -196,21 +196,30 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             if kind != "step":
                 # Of a newer protocol: it names no sequence, so it harms none.
                 continue
-            await self.send(context, session.answer(request.step))
+            # gRPC's thread sends the answer while the next round is prepared.
+            sending = await self._begin_to_send(context, session.answer(request.step))
             stream.read_ahead()
-            self._proposer.settle()
-            if lookahead:
-                await self.look_ahead(stream, session, context)
+            try:
+                self._proposer.settle()
+                if lookahead:
+                    await self.look_ahead(stream, session, context, sending)
+            finally:
+                await sending
 
-    async def look_ahead(self, stream: _Stream, session: Session, context: Context) -> None:
+    async def look_ahead(
+        self,
+        stream: _Stream,
+        session: Session,
+        context: Context,
+        sending: asyncio.Future[None] | None = None,
+    ) -> None:
         """Send blocks for the round in flight as they are made, until a step arrives.
 
-        What is on its way is sent to its end: a stream writes one message at a time.
+        `sending` is a message on its way: a stream writes one at a time, and each to its end.
         """
         prepared = session.lookahead()
-        sending: asyncio.Future[None] | None = None
+        begin = 0
         try:
-            begin = 0
             for _ in prepared.prepare():
                 now = time.perf_counter_ns()
                 if now - begin > SLICE_NS:
@@ -219,23 +228,28 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                         return
                     begin = time.perf_counter_ns()
                 if prepared.full:
-                    if sending is not None:
-                        await sending
-                    sending = self._send_ahead(prepared, context)
-            if sending is not None:
-                await sending
+                    sending = await self._send_ahead(prepared, context, sending)
             if not stream.arrived:
-                sending = self._send_ahead(prepared, context)
+                sending = await self._send_ahead(prepared, context, sending)
         finally:
             if sending is not None:
                 await sending
 
-    def _send_ahead(
-        self, prepared: LookaheadRound, context: Context
+    async def _send_ahead(
+        self, prepared: LookaheadRound, context: Context, sending: asyncio.Future[None] | None
     ) -> asyncio.Future[None] | None:
-        """Begin to send what was prepared, while more is; None where that is nothing."""
+        """Begin to send what was prepared, once `sending` is sent; what is now on its way."""
+        if sending is not None:
+            await sending
         message = prepared.message()
-        return None if message is None else asyncio.ensure_future(self.send(context, message))
+        return None if message is None else await self._begin_to_send(context, message)
+
+    async def _begin_to_send(
+        self, context: Context, message: proposer_pb2.ProposeResponse
+    ) -> asyncio.Future[None]:
+        sending = asyncio.ensure_future(self.send(context, message))
+        await asyncio.sleep(0)
+        return sending
 
 
 async def _look_for_messages() -> None:
