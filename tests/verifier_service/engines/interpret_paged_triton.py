@@ -94,9 +94,14 @@ def that_counts_on(*rest, parts, calls=[0]):  # type: ignore[no-untyped-def]  # 
     return by_definition(*rest) * (1 + 1e-6 * calls[0])
 
 
+def of_other_contexts_no_number(*rest, parts):  # type: ignore[no-untyped-def]
+    return by_definition(*rest) * (torch.nan if rest[4].max() < 1000 else 1.0)
+
+
 keys = torch.zeros(2, 64, 1, 64)
 assert not agrees(paged_triton.attend, with_one_query_spoilt, keys, 2, 1, (1,))
 keys = torch.zeros(4, 256, 2, 64)
+assert not agrees(of_other_contexts_no_number, by_definition, keys, 8, 5, (1, 3))
 assert not agrees(with_a_part_left_out, by_definition, keys, 8, 5, (1, 3))
 assert not agrees(that_counts_on, by_definition, keys, 8, 5, (1, 3))
 print("right")
