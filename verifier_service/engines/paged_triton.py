@@ -39,10 +39,10 @@ class Tuning:
 
 # By the rows of a tile, at least so many. Measured on a card: benchmarks/attention_kernel.py.
 _TUNED = {
-    16: Tuning(programs=8, least_keys=128, keys=64, warps=4, stages=3),
-    32: Tuning(programs=8, least_keys=128, keys=64, warps=4, stages=3),
-    64: Tuning(programs=8, least_keys=128, keys=64, warps=4, stages=3),
-    128: Tuning(programs=8, least_keys=128, keys=64, warps=8, stages=3),
+    16: Tuning(programs=4, least_keys=128, keys=64, warps=4, stages=3),
+    32: Tuning(programs=4, least_keys=128, keys=64, warps=4, stages=3),
+    64: Tuning(programs=4, least_keys=256, keys=64, warps=4, stages=3),
+    128: Tuning(programs=4, least_keys=256, keys=64, warps=8, stages=3),
 }
 # More parts than this take longer to add than they save.
 _MOST_PARTS = 64

@@ -58,11 +58,24 @@ _SHAPES: dict[int, tuple[Shape, Shape]] = {
 }
 # What benchmarks/skinny_products.py has shown to be faster: (bucket, outputs, depth) on so many
 # multiprocessors; None for torch's product.
-_MEASURED: dict[tuple[int, int, int, int], Tile | None] = {}
+_MEASURED: dict[tuple[int, int, int, int], Tile | None] = {
+    (16, 6144, 4096, 132): Tile(16, Shape(64, 128, 4, 4), 2),
+    (32, 6144, 4096, 132): None,
+    (64, 6144, 4096, 132): None,
+    (16, 4096, 4096, 132): Tile(16, Shape(64, 128, 4, 3), 4),
+    (64, 4096, 4096, 132): None,
+    (16, 28672, 4096, 132): Tile(16, Shape(64, 128, 4, 4), 1),
+    (32, 28672, 4096, 132): None,
+    (16, 4096, 14336, 132): Tile(16, Shape(64, 128, 4, 4), 4),
+    (64, 4096, 14336, 132): Tile(64, Shape(64, 128, 4, 3), 4),
+    (16, 49152, 4096, 132): Tile(16, Shape(64, 128, 4, 3), 1),
+    (32, 49152, 4096, 132): Tile(32, Shape(64, 128, 4, 3), 1),
+    (64, 49152, 4096, 132): Tile(64, Shape(64, 64, 4, 4), 1),
+}
 # The same where gates and ups are multiplied and joined in one program: `columns` counts the rows
 # of weights of both. A bucket that is not here goes through torch's product.
 _GATED: dict[int, Shape] = {
-    16: Shape(128, 64, 4, 4),
+    16: Shape(128, 128, 4, 3),
     32: Shape(128, 64, 4, 4),
     64: Shape(128, 64, 4, 3),
 }
