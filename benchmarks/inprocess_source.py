@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from proposer_service.proposers.base import Proposer
-from verifier_service.messages import DraftBlock, Foreseen, SequenceView
+from verifier_service.messages import DraftBlock, Expected, Foreseen, SequenceView
 
 
 class InprocessSource:
@@ -55,7 +55,7 @@ class InprocessSource:
     def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         return None
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return None
 
     def close(self) -> None:

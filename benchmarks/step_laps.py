@@ -23,6 +23,7 @@ from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Meanwhile, 
 from verifier_service.loop import Core
 from verifier_service.messages import (
     DraftBlock,
+    Expected,
     Foreseen,
     ModelInfo,
     Output,
@@ -243,7 +244,7 @@ class ReadySource:
     def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
         return {}
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return None
 
     def close(self) -> None:

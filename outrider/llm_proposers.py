@@ -21,7 +21,7 @@ from proposer_service.proposers.base import NO_DRAFT, Draft, Proposer
 from proposer_service.proposers.ngram import NgramProposer
 from proposer_service.proposers.suffix import SuffixProposer
 from proposer_service.proposers.suffix_options import SuffixOptions
-from verifier_service.messages import DraftBlock, Foreseen, SequenceView
+from verifier_service.messages import DraftBlock, Expected, Foreseen, SequenceView
 from verifier_service.proposer_state import LinkState, ProposerState
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class LocalProposers:
         """None: what these proposers would draft is known once they are asked."""
         return None
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         """None: what these proposers would draft is known once they are asked."""
         return None
 

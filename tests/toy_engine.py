@@ -20,6 +20,7 @@ from verifier_service.engines.layout import pack_choices
 from verifier_service.engines.logprobs import prompt_rows, with_logprobs
 from verifier_service.messages import (
     DraftBlock,
+    Expected,
     Foreseen,
     ModelInfo,
     RejectionRule,
@@ -166,7 +167,7 @@ class ToySource:
     def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         return None
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return None
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ from verifier_service.refusals import (
     step_full,
 )
 from verifier_service.switch import OWING, Switch
-from verifier_service.waiting import Waiting
+from verifier_service.pauses import Pauses
 
 __all__ = ["Candidate", "Controller", "Decision"]
 
@@ -73,7 +73,9 @@ class Controller:
         # Without adapting nothing is given up, so nothing need be known.
         self._periods = PlainPeriods(plain_share if adaptive else plain_share or 0.0)
         self._held = False
-        self._waiting = Waiting()
+        # Whether asking costs nothing in this step.
+        self._free = False
+        self._pauses = Pauses()
         # Sequences that decode in this step.
         self._decoding = 1
         # Sequences that ran when the last step was planned.
@@ -85,8 +87,10 @@ class Controller:
         self._last: Admission | None = None
         self._refusal = ""
 
-    def begin(self, decoding: int) -> None:
-        """A step begins in which `decoding` sequences decode."""
+    def begin(self, decoding: int, *, free: bool = False) -> None:
+        """A step begins in which `decoding` sequences decode; `free`: to ask costs nothing now."""
+        self._free = free
+        self._pauses.begin()
         self._decoding = decoding
         speculating = self._switch.on and self._closed() is None
         self._held = self._periods.begin(decoding, self._switch.gain, speculating=speculating)
@@ -112,7 +116,7 @@ class Controller:
             return 0
         switch = self._switch
         rows = max(num_sequences, 1)
-        if not self._adaptive or switch.wait <= 0.0:
+        if not self._adaptive or self._free or switch.wait <= 0.0:
             return most
         plain, one = self.costs.curve(rows, 2, rows).tolist()
         if switch.is_free(plain):
@@ -125,13 +129,34 @@ class Controller:
         """Whether to wait for the answers of so many sequences that look-ahead has not told."""
         if unknown <= 0 or not self._adaptive:
             return unknown > 0
+        if self._free and not self._switch.on:
+            return False
         rows = max(self._decoding, 1)
-        return self._waiting.pays(unknown, rows, self.costs.seconds(rows, rows))
+        return self._pauses.pays(unknown, rows, self.costs.seconds(rows, rows))
+
+    def holds_for(self, known: int) -> bool:
+        """Whether to plan the next step with the drafts of so many sequences, not to begin it now.
+
+        A plain step can be begun before anything else is done; one with drafts only behind it.
+        """
+        if known <= 0 or not self._adaptive:
+            return known > 0
+        if self._held:
+            return False
+        rows = max(self._decoding, 1)
+        return self._pauses.holds(known, rows, self.costs.seconds(rows, rows))
+
+    def observe_held(self, known: int, sequences: int, seconds: float) -> None:
+        """Take in how long the device stood still before a step that could have been begun ahead.
+
+        `known` of the `sequences` had drafts. Its rounds have been told.
+        """
+        self._pauses.held(known, sequences, seconds)
 
     def observe_waited(self, unknown: int, seconds: float) -> None:
         """Take in that this step waited `seconds` for the answers of `unknown` sequences."""
         if unknown > 0:
-            self._waiting.waited(unknown, max(self._decoding, 1), seconds)
+            self._pauses.waited(unknown, max(self._decoding, 1), seconds)
 
     def plan(
         self,
@@ -208,7 +233,7 @@ class Controller:
         """Take in what a step cost. Steps with `prefill_tokens` do not refresh the table."""
         if sequences < 1 or seconds <= 0.0:
             return
-        self._waiting.passed(seconds)
+        self._pauses.passed(seconds)
         if prefill_tokens == 0:
             self.costs.observe(query_tokens, sequences, context_tokens, seconds)
         self._probes.budget.earn(min(seconds, 2.0 * self.costs.seconds(query_tokens, sequences)))
@@ -222,8 +247,8 @@ class Controller:
         self.estimates.observe(
             sequence_id, block, greedy=greedy, drafted=drafted, accepted=accepted
         )
-        if accepted and not block.lookahead_hit and block.proposer != PREDICTION:
-            self._waiting.right()
+        if block.proposer != PREDICTION:
+            self._pauses.verified(accepted, waited=not block.lookahead_hit)
         self._saved += accepted * self._worth - drafted * self._price
         probed = self._probes.observe(sequence_id, accepted)
         if not probed and self._adaptive:

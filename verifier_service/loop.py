@@ -73,6 +73,10 @@ class Core:
         self._ended: int | None = None
         # When the next step was begun, in ns; None while it was not.
         self._begun: int | None = None
+        # Whether it was not begun because there are drafts for it.
+        self._holds = False
+        # What the last step took behind its forward, in ns, while the device had nothing to do.
+        self._after = 0
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self._thread.start()
 
@@ -155,7 +159,9 @@ class Core:
         scheduler, controller = self._scheduler, self._controller
         scheduler.admit()
         began = time.perf_counter_ns()
-        controller.begin(scheduler.num_decoding)
+        # Proposers are asked behind the launch, or hold drafts that were worth to stay for.
+        controller.begin(scheduler.num_decoding, free=self._begun is not None or self._holds)
+        self._holds = False
         views, closed = scheduler.views()
         asked = any(view.max_draft_tokens for view in views)
         foreseen = self._foreseen(views) if asked else _NOTHING
@@ -204,7 +210,11 @@ class Core:
         times = StepTimes(waited, spent, before)
         self._pending.extend(scheduler.apply(planned, verdicts, times))
         ended = time.perf_counter_ns()
-        around = before + (0 if self._begun is not None else ended - ran)
+        after = 0 if self._begun is not None else ended - ran
+        around = before + after
+        if asked and not hidden and not waited and not prefilled:
+            controller.observe_held(len(blocks), len(chunks), (self._after + before) * 1e-9)
+        self._after = after
         if asked:
             known = 0 if hidden else asking
             controller.observe_wait(self._asking.of(len(chunks), around * 1e-9, known * 1e-9))
@@ -231,8 +241,11 @@ class Core:
                     # Of the others proposers are never told.
                     if part.sequence.ask_limit > 0
                 ]
-                unknown = self._source.unknown_behind(outcomes)
-                if unknown is None or self._controller.waits_for(unknown):
+                expected = self._source.behind(outcomes)
+                if expected is None or self._controller.waits_for(expected.unknown):
+                    return False
+                self._holds = self._controller.holds_for(expected.known)
+                if self._holds:
                     return False
             self._begun = time.perf_counter_ns()
             return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -245,6 +245,16 @@ class Foreseen:
         return {**self.stopgaps, **self.blocks} if self.stopgaps else self.blocks
 
 
+class Expected(NamedTuple):
+    """What is known of the next answers, by counts of sequences.
+
+    For `known` there are drafts; of `unknown` it is not known whether there are.
+    """
+
+    known: int
+    unknown: int
+
+
 class DraftSource(Protocol):
     """Where the scheduler gets drafts from: the proposer client, or a fake in tests."""
 
@@ -263,10 +273,9 @@ class DraftSource(Protocol):
         None where proposers have to be asked always. Sends nothing, waits for nothing.
         """
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
-        """For how many of these sequences it is not known whether any proposer would have a draft
-        once exactly these ids are committed to them; None where there are drafts for one of them,
-        or where proposers have to be asked always.
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
+        """What proposers would answer once exactly these ids are committed to these sequences;
+        None where they have to be asked always.
 
         `outcomes`: (sequence id, all ids committed since the last `send` that told of it). Called
         on the engine's thread before `send`; waits for nothing.
@@ -288,8 +297,8 @@ class NoDrafts:
     def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         return Foreseen({})
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
-        return 0
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
+        return Expected(0, 0)
 
     def close(self) -> None:
         return

@@ -171,20 +171,23 @@ class ProposerAnswers:
             answer.unknown.clear()
         return answer
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
-        """See `DraftSource.unknown_behind`; nobody is waited for while it is slow."""
-        if self._pace.slow:
-            return 0
+    def behind(
+        self, outcomes: Sequence[tuple[int, Sequence[int]]], known: set[int], unknown: set[int]
+    ) -> None:
+        """Add the sequences that would have drafts once these ids are committed to them, and those
+        of which it is not known. Nobody is waited for while it is slow.
+        """
+        slow = self._pace.slow
         if self._behind:
             # What was not told is missing in front of these ids.
-            return len(outcomes)
-        unknown = 0
+            unknown.update(sequence_id for sequence_id, _ in outcomes if not slow)
+            return
         for sequence_id, ids in outcomes:
             told = self._mirrors.behind(sequence_id, ids)
             if told.outcome is not None or told.rest is not None:
-                return None
-            unknown += not told.covered
-        return unknown
+                known.add(sequence_id)
+            elif not told.covered and not slow:
+                unknown.add(sequence_id)
 
     def missed(self) -> None:
         """The last step was waited for until the deadline."""

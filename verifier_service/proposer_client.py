@@ -146,9 +146,12 @@ class ProposerClient:
         """What it would answer to these views, as far as look-ahead has told it."""
         return ForeseenAnswer() if self._answers is None else self._answers.foreseen(views)
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
-        """See `DraftSource.unknown_behind`; of this proposer alone."""
-        return 0 if self._answers is None else self._answers.unknown_behind(outcomes)
+    def behind(
+        self, outcomes: Sequence[tuple[int, Sequence[int]]], known: set[int], unknown: set[int]
+    ) -> None:
+        """Adds the sequences for which it would have drafts, and those of which it is not known."""
+        if self._answers is not None:
+            self._answers.behind(outcomes, known, unknown)
 
     def missed(self) -> None:
         """The last step was waited for until the deadline."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from outrider.addresses import parse_target
 from outrider.errors import InputError
 from outrider.transport import Clock, SystemClock, Transport
-from verifier_service.messages import PREDICTION, DraftBlock, Foreseen, SequenceView
+from verifier_service.messages import PREDICTION, DraftBlock, Expected, Foreseen, SequenceView
 from verifier_service.proposer_answers import parse
 from verifier_service.proposer_client import ProposerClient
 from verifier_service.proposer_expectation import ExpectedProposer
@@ -134,16 +134,14 @@ class ProposerPool:
                     drafts.setdefault(sequence_id, []).append(block)
             return drafts
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
-        """See `DraftSource.unknown_behind`."""
-        most = 0
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected:
+        """See `DraftSource.behind`."""
+        known: set[int] = set()
+        unknown: set[int] = set()
         with self._condition:
             for client in self._clients:
-                unknown = client.unknown_behind(outcomes)
-                if unknown is None:
-                    return None
-                most = max(most, unknown)
-        return most
+                client.behind(outcomes, known, unknown)
+        return Expected(len(known), len(unknown - known))
 
     def states(self) -> list[ProposerState]:
         """Each proposer at this moment, in the order of the addresses."""

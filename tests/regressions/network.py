@@ -15,7 +15,7 @@ from proposer_service.handshake import HelloRefusedError, check_hello, describe
 from proposer_service.proposers.base import Proposer
 from proposer_service.sequences import SequenceLimits, sequence_numbers
 from proposer_service.session import Session
-from verifier_service.messages import DraftBlock, Foreseen, SequenceView
+from verifier_service.messages import DraftBlock, Expected, Foreseen, SequenceView
 from verifier_service.proposer_handshake import HelloParameters
 from verifier_service.proposer_pool import ProposerPool
 from verifier_service.proposer_state import ProposerState
@@ -139,8 +139,8 @@ class Wire:
     def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         return self.pool.foreseen(views)
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
-        return self.pool.unknown_behind(outcomes)
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
+        return self.pool.behind(outcomes)
 
     def close(self) -> None:
         self.pool.close()

@@ -17,7 +17,7 @@ from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
 from verifier_service.engines.base import Chunk, GoesOn, Meanwhile, Verdict, no_more
 from verifier_service.loop import Core
-from verifier_service.messages import DraftBlock, Foreseen, Request, SequenceView
+from verifier_service.messages import DraftBlock, Expected, Foreseen, Request, SequenceView
 from verifier_service.prediction import PredictedIds
 from verifier_service.scheduler import Scheduler
 
@@ -110,9 +110,9 @@ class SlowSource(ToySource):
             }
         )
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         self.outcomes.append([(sequence_id, list(ids)) for sequence_id, ids in outcomes])
-        return 0 if self.knows(len(self.outcomes)) else None
+        return Expected(0, 0) if self.knows(len(self.outcomes)) else None
 
 
 class SpyController(Controller):

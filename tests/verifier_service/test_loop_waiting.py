@@ -22,7 +22,7 @@ from tests.verifier_service.test_loop_ahead import (
 from verifier_service import loop
 from verifier_service.costs import CostTable
 from verifier_service.loop import Core
-from verifier_service.messages import Foreseen, SequenceView
+from verifier_service.messages import Expected, Foreseen, SequenceView
 from verifier_service.scheduler import Scheduler
 
 
@@ -39,8 +39,8 @@ class UnsureSource(SlowSource):
         unknown = sum(view.max_draft_tokens > 0 for view in views)
         return Foreseen({}, unknown, known.blocks if self.stopgaps else {})
 
-    def unknown_behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> int | None:
-        return None if self.stopgaps else len(outcomes)
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
+        return Expected(len(outcomes), 0) if self.stopgaps else Expected(0, len(outcomes))
 
 
 class Patient(SpyController):
@@ -51,6 +51,9 @@ class Patient(SpyController):
 
     def waits_for(self, unknown: int) -> bool:
         return unknown > 0 and self.patience
+
+    def holds_for(self, known: int) -> bool:
+        return known > 0
 
     def observe_waited(self, unknown: int, seconds: float) -> None:
         self.waited.append(seconds)

@@ -172,7 +172,7 @@ def test_what_is_left_of_an_answer_that_came_late_is_a_stopgap() -> None:
     assert (foreseen.unknown, foreseen.blocks) == (1, {})
     (block,) = foreseen.without_waiting()[1]
     assert (block.token_ids, block.base_length, block.lookahead_hit) == ((4, 5, 6), 3, True)
-    assert w.pool.unknown_behind([(1, [3])]) is None
+    assert w.pool.behind([(1, [3])]) == (1, 0)
     assert w.state().dropped == {}
 
 
@@ -183,7 +183,7 @@ def test_of_an_answer_that_did_not_come_true_nothing_is_left(emitted: list[int])
     late_answer(w, ids)
     foreseen = w.pool.foreseen([view(1, [*ids, *emitted])])
     assert (foreseen.unknown, foreseen.without_waiting()) == (1, {})
-    assert w.pool.unknown_behind([(1, emitted)]) == 1
+    assert w.pool.behind([(1, emitted)]) == (0, 1)
 
 
 def test_a_stopgap_is_cut_to_what_is_wanted() -> None:
@@ -206,7 +206,7 @@ def test_where_a_proposer_said_that_it_has_nothing_no_rest_is_taken() -> None:
     late_answer(w, [1, 2])
     foreseen = w.pool.foreseen([view(1, [1, 2, 3])])
     assert (foreseen.unknown, foreseen.without_waiting()) == (0, {})
-    assert w.pool.unknown_behind([(1, [3])]) == 0
+    assert w.pool.behind([(1, [3])]) == (0, 0)
 
 
 def test_the_next_answer_takes_the_place_of_what_was_left() -> None:

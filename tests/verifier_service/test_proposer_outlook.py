@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from speculation.v1 import proposer_pb2, types_pb2
@@ -33,7 +33,7 @@ def test_an_outcome_that_is_not_named_is_answered_at_once_with_nothing(emitted: 
     ids = [1, 2]
     asked_once(w, ids)
     ids += emitted
-    assert w.pool.unknown_behind([(1, emitted)]) == 0
+    assert w.pool.behind([(1, emitted)]) == (0, 0)
     assert told(w, [view(1, ids)]) == {}
     assert w.timed_round(view(1, ids)) == ({}, 0.0)
     state = w.state()
@@ -59,7 +59,7 @@ def test_behind_another_proposers_block_nothing_was_said(emitted: list[int]) -> 
     ids = [1, 2]
     asked_once(w, ids)
     ids += emitted
-    assert w.pool.unknown_behind([(1, emitted)]) != 0
+    assert w.pool.behind([(1, emitted)]) != (0, 0)
     assert w.timed_round(view(1, ids))[1] == pytest.approx(DEADLINE_S)
     assert (w.state().lookahead_misses, w.state().lookahead_none) == (1, 0)
 
@@ -70,7 +70,7 @@ def test_an_outcome_that_is_named_but_has_no_block_yet_is_waited_for() -> None:
     w.round(view(1, ids))
     w.settle()
     for emitted, known in (([9], True), ([3, 7], True), ([3, 9], False), ([7], False)):
-        assert (w.pool.unknown_behind([(1, emitted)]) == 0) is known
+        assert (w.pool.behind([(1, emitted)]) == (0, 0)) is known
     ids += [3, 9]
     (block,) = w.round(view(1, ids))[1]
     assert (block.token_ids, block.lookahead_hit) == ((10, 11, 12, 13), False)
@@ -82,7 +82,7 @@ def test_an_outcome_that_is_named_and_has_a_block_is_a_hit() -> None:
     w = world(proposer)
     ids = [1, 2]
     asked_once(w, ids)
-    assert w.pool.unknown_behind([(1, [7])]) != 0
+    assert w.pool.behind([(1, [7])]) != (0, 0)
     drafts, elapsed = w.timed_round(view(1, [1, 2, 7]))
     assert (drafts[1][0].token_ids, elapsed) == ((50, 51), 0.0)
 
@@ -95,19 +95,19 @@ def test_a_claim_holds_for_one_round() -> None:
     ids += [9]
     assert w.round(view(1, ids)) == {}
     w.settle()
-    assert w.pool.unknown_behind([(1, [9])]) != 0
+    assert w.pool.behind([(1, [9])]) != (0, 0)
     ids += [9]
     assert w.round(view(1, ids))[1]
 
 
 def test_a_claim_is_void_once_the_same_text_is_asked_about_again() -> None:
-    answers = iter([[], None])
+    answers: Iterator[list[tuple[int, int]] | None] = iter([[], None])
     w = world(ScriptedProposer(ends=lambda ids: next(answers)))
     w.round(view(1, [1, 2], k=2))
     w.settle()
-    assert w.pool.unknown_behind([(1, [9])]) == 0
+    assert w.pool.behind([(1, [9])]) == (0, 0)
     w.round(view(1, [1, 2], k=4))
-    assert w.pool.unknown_behind([(1, [9])]) != 0
+    assert w.pool.behind([(1, [9])]) != (0, 0)
 
 
 def claim(
@@ -153,7 +153,7 @@ def test_a_claim_that_is_not_sound_and_current_is_not_believed(
     proposer.push(message)
     w.settle()
     assert w.state().dropped == dropped
-    assert w.pool.unknown_behind([(1, [9])]) != 0
+    assert w.pool.behind([(1, [9])]) != (0, 0)
     assert w.round(view(1, [1, 2, 9]))[1]
 
 
@@ -165,7 +165,7 @@ def test_a_claim_that_comes_after_its_round_is_nobodys_fault() -> None:
     proposer.push(claim())
     w.settle()
     assert w.state().dropped == {}
-    assert w.pool.unknown_behind([(1, [9])]) != 0
+    assert w.pool.behind([(1, [9])]) != (0, 0)
 
 
 def test_more_blocks_than_are_kept_make_no_claim_false() -> None:
@@ -176,8 +176,8 @@ def test_more_blocks_than_are_kept_make_no_claim_false() -> None:
     )
     w = world(proposer)
     asked_once(w, [1, 2])
-    assert w.pool.unknown_behind([(1, [199])]) != 0
-    assert w.pool.unknown_behind([(1, [200])]) == 0
+    assert w.pool.behind([(1, [199])]) != (0, 0)
+    assert w.pool.behind([(1, [200])]) == (0, 0)
     assert w.timed_round(view(1, [1, 2, 199]))[1] == pytest.approx(DEADLINE_S)
 
 
@@ -195,25 +195,25 @@ def test_a_proposer_that_lies_is_believed_and_costs_its_drafts_only() -> None:
 
 def test_nothing_is_known_of_a_sequence_that_is_new_or_opening() -> None:
     w = world(ScriptedProposer(ends=nothing))
-    assert w.pool.unknown_behind([(1, [9])]) != 0
+    assert w.pool.behind([(1, [9])]) != (0, 0)
     w.round(view(1, [1, 2], k=0))
     w.settle()
-    assert w.pool.unknown_behind([(1, [9])]) != 0
+    assert w.pool.behind([(1, [9])]) != (0, 0)
 
 
 def test_one_sequence_of_which_nothing_is_known_is_enough() -> None:
     w = world(ScriptedProposer(ends=lambda ids: [] if ids[0] == 1 else None))
     w.round(view(1, [1, 2]), view(2, [5, 6]))
     w.settle()
-    assert w.pool.unknown_behind([(1, [9])]) == 0
-    assert w.pool.unknown_behind([(1, [9]), (2, [9])]) != 0
+    assert w.pool.behind([(1, [9])]) == (0, 0)
+    assert w.pool.behind([(1, [9]), (2, [9])]) != (0, 0)
 
 
 def test_who_will_not_be_asked_has_no_draft() -> None:
     w = world(ScriptedProposer(ends=nothing))
     w.round(view(1, [1, 2], only="another"))
-    assert w.pool.unknown_behind([(1, [9])]) == 0
-    assert World({ADDRESS: ScriptedProposer()}, serve=False).pool.unknown_behind([(1, [9])]) == 0
+    assert w.pool.behind([(1, [9])]) == (0, 0)
+    assert World({ADDRESS: ScriptedProposer()}, serve=False).pool.behind([(1, [9])]) == (0, 0)
 
 
 def test_who_is_too_slow_to_be_waited_for_has_no_draft() -> None:
@@ -222,10 +222,10 @@ def test_who_is_too_slow_to_be_waited_for_has_no_draft() -> None:
     w.round(view(1, ids))
     w.network.endpoint(ADDRESS).held = True
     for _ in range(3):
-        assert w.pool.unknown_behind([(1, [9])]) != 0
+        assert w.pool.behind([(1, [9])]) != (0, 0)
         ids.append(9)
         w.round(view(1, ids))
-    assert w.pool.unknown_behind([(1, [9])]) == 0
+    assert w.pool.behind([(1, [9])]) == (0, 0)
 
 
 def test_of_a_step_that_was_not_sent_nothing_is_known() -> None:
@@ -236,7 +236,7 @@ def test_of_a_step_that_was_not_sent_nothing_is_known() -> None:
     for token in (9, 8, 7, 6, 5):
         ids.append(token)
         w.pool.send([view(1, ids)], [])
-    assert w.pool.unknown_behind([(1, [4])]) != 0
+    assert w.pool.behind([(1, [4])]) != (0, 0)
 
 
 def test_a_few_of_many_sequences_are_not_waited_for() -> None:
@@ -279,8 +279,8 @@ def test_the_own_block_is_the_answers_also_where_look_ahead_was_used() -> None:
     assert w.round(view(1, ids))[1][0].token_ids == (50, 51)
     w.settle()
     # It answered 8, 9, 10, 11 itself.
-    assert w.pool.unknown_behind([(1, [8, 9, 30])]) == 0
-    assert w.pool.unknown_behind([(1, [50, 30])]) != 0
+    assert w.pool.behind([(1, [8, 9, 30])]) == (0, 0)
+    assert w.pool.behind([(1, [50, 30])]) != (0, 0)
 
 
 def test_a_block_of_q_form_never_agreed_on_is_no_answer() -> None:

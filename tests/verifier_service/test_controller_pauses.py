@@ -1,0 +1,89 @@
+"""When the controller has a step wait, or planned with drafts instead of begun ahead."""
+
+from collections.abc import Sequence
+
+from verifier_service.candidates import Candidate
+from verifier_service.controller import Controller
+from verifier_service.costs import CostTable
+from verifier_service.messages import DraftBlock
+
+COSTS = {1: 0.0050, 32: 0.0055, 128: 0.0075}
+
+
+def controller(*, adaptive: bool = True) -> Controller:
+    return Controller(4, CostTable.from_profile(COSTS), adaptive=adaptive)
+
+
+def asked(sequence_id: int, blocks: Sequence[DraftBlock] = ()) -> Candidate:
+    return Candidate(sequence_id, blocks, 4, 100, 4, True, False)
+
+
+def switched_off() -> Controller:
+    """Off for good reasons: asking cost 3 ms a step and brought nothing."""
+    control = controller()
+    for _ in range(200):
+        control.begin(1)
+        control.plan([asked(1)])
+        control.observe_wait(0.003)
+    assert control.state().startswith("off")
+    assert control.most_wanted(1) == 0
+    return control
+
+
+def test_asking_behind_a_launch_needs_no_leave() -> None:
+    control = switched_off()
+    control.begin(1, free=True)
+    assert control.most_wanted(1) == 4
+    assert not control.waits_for(1)
+    control.begin(1)
+    assert control.most_wanted(1) == 0
+
+
+def test_without_adapting_everybody_is_waited_and_held_for() -> None:
+    control = controller(adaptive=False)
+    for _ in range(20):
+        control.begin(32)
+        control.observe_waited(32, 0.010)
+        control.observe_held(1, 32, 0.010)
+    assert control.waits_for(1)
+    assert control.holds_for(1)
+    assert not control.waits_for(0)
+    assert not control.holds_for(0)
+
+
+def test_a_pause_of_all_is_weighed_against_the_drafts_of_some() -> None:
+    control = controller()
+    for _ in range(60):
+        control.begin(32)
+        for number in range(8):
+            control.observe_round(
+                number, DraftBlock("ngram", 9, (7,)), greedy=True, drafted=1, accepted=1
+            )
+        control.observe_held(8, 32, 0.0008)
+    control.begin(32)
+    assert not control.holds_for(1)
+    assert control.holds_for(10)
+
+
+def test_what_was_waited_for_is_told_from_what_was_known() -> None:
+    for known in (False, True):
+        control = controller()
+        block = DraftBlock("ngram", 9, (7,), lookahead_hit=known)
+        for _ in range(200):
+            control.begin(1)
+            control.observe_waited(1, 0.0015)
+            control.observe_round(1, block, greedy=True, drafted=1, accepted=1)
+        control.begin(1)
+        assert control.waits_for(1) is not known
+
+
+def test_a_plain_period_is_plain() -> None:
+    control = Controller(4, CostTable.from_profile(COSTS), plain_share=0.5)
+    seen = set()
+    for _ in range(400):
+        control.begin(1)
+        wanted = control.most_wanted(1)
+        seen.add((wanted > 0, control.holds_for(1)))
+        control.plan([asked(1)])
+        control.observe_speed(1, 1, 0.005)
+    assert seen == {(True, True), (False, False)}

@@ -1,0 +1,125 @@
+"""When the device may stand still for drafts: for answers that nobody knows yet, or for the host.
+
+Knows counts and seconds alone. A step with drafts is planned behind the step before it, while the
+device has nothing to do; a plain one can be begun at once. So drafts that are known are worth a
+pause only where what they gain is more than it costs all sequences.
+
+What is not known can be waited for, or not: an answer that is not waited for arrives while the step
+runs, and where its first draft comes true the rest of it can be verified in the next step. So a
+wait gains one token for each sequence whose first draft is right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# Pauses of about so many sequences before the first judgement; the shortest of them counts.
+_TRIED = 3
+_RATE = 0.1
+# A pause so many times as long as usual is an interruption, no habit.
+_INTERRUPTED = 4.0
+# Before anything is known: the share of sequences waited for whose first draft is right, and the
+# drafts of a block that are.
+_PRIOR_RIGHT, _PRIOR_ACCEPTED = 0.3, 1.0
+# Weight of one sequence that was waited for, and of one block.
+_RIGHT_RATE, _ACCEPTED_RATE = 0.05, 0.02
+# Of the time that passes, what may be spent on pauses that do not pay, to see whether they would.
+_PROBE_SHARE = 0.002
+
+
+@dataclass(slots=True)
+class _Pause:
+    """What pauses of one kind take, at about one number of sequences."""
+
+    seconds: float = 0.0
+    count: int = 0
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        if self.count <= _TRIED:
+            self.seconds = seconds if self.count == 1 else min(self.seconds, seconds)
+        else:
+            bounded = min(seconds, _INTERRUPTED * self.seconds)
+            self.seconds += _RATE * (bounded - self.seconds)
+
+
+@dataclass(slots=True)
+class _Load:
+    """What pauses took and brought at about one number of sequences."""
+
+    wait: _Pause = field(default_factory=_Pause)
+    right: float = _PRIOR_RIGHT
+    hold: _Pause = field(default_factory=_Pause)
+
+
+class Pauses:
+    """Averages, for each power of two of sequences, of what pauses took and brought."""
+
+    __slots__ = ("_accepted", "_credit", "_loads", "_now", "_pending", "_right")
+
+    def __init__(self) -> None:
+        self._loads: dict[int, _Load] = {}
+        self._credit = 0.0
+        # Drafts that are accepted of a block that was held for, verified or not; and in this step.
+        self._accepted = _PRIOR_ACCEPTED
+        self._now = 0
+        # The wait whose rounds are being told: its load, and for how many sequences.
+        self._pending: tuple[_Load, int] | None = None
+        self._right = 0
+
+    def begin(self) -> None:
+        """A step begins: what the last one brought has been told."""
+        if self._pending is not None:
+            load, unknown = self._pending
+            share = min(self._right / unknown, 1.0)
+            load.right += min(_RIGHT_RATE * unknown, 1.0) * (share - load.right)
+        self._pending = None
+        self._right = self._now = 0
+
+    def pays(self, unknown: int, sequences: int, plain_seconds: float) -> bool:
+        """Whether to wait for the answers of `unknown` of `sequences`.
+
+        `plain_seconds` is what a step takes in which every sequence gains one token.
+        """
+        load = self._load(sequences)
+        tokens = unknown * load.right
+        return self._is_worth(load.wait, tokens * plain_seconds / max(sequences, 1))
+
+    def holds(self, known: int, sequences: int, plain_seconds: float) -> bool:
+        """Whether to plan the next step, as `known` of `sequences` have drafts, or to begin it."""
+        tokens = known * self._accepted
+        gained = tokens * plain_seconds / max(sequences, 1)
+        return self._is_worth(self._load(sequences).hold, gained)
+
+    def waited(self, unknown: int, sequences: int, seconds: float) -> None:
+        """Take in a wait of this step, whose rounds `verified` tells."""
+        load = self._load(sequences)
+        load.wait.add(seconds)
+        self._credit = 0.0
+        self._pending = load, unknown
+
+    def held(self, known: int, sequences: int, seconds: float) -> None:
+        """Take in how long the device stood still before this step, which waited for nobody.
+
+        `known` sequences had drafts; those that were verified have been told.
+        """
+        self._load(sequences).hold.add(seconds)
+        self._credit = 0.0
+        if known > 0:
+            rate = min(_ACCEPTED_RATE * known, 0.5)
+            self._accepted += rate * (self._now / known - self._accepted)
+
+    def verified(self, accepted: int, *, waited: bool) -> None:
+        """Take in a round of this step that had drafts; `waited` for, or known before."""
+        self._right += waited and accepted > 0
+        self._now += accepted
+
+    def passed(self, seconds: float) -> None:
+        """So much time went by."""
+        self._credit += _PROBE_SHARE * seconds
+
+    def _is_worth(self, pause: _Pause, gained: float) -> bool:
+        return pause.count < _TRIED or gained > pause.seconds or self._credit >= pause.seconds
+
+    def _load(self, sequences: int) -> _Load:
+        return self._loads.setdefault(sequences.bit_length(), _Load())
