@@ -18,6 +18,7 @@ from verifier_service.estimates import AcceptanceEstimates
 from verifier_service.explanation import Explanation
 from verifier_service.messages import PREDICTION, DraftBlock
 from verifier_service.offers import Offers, gather
+from verifier_service.pauses import Pauses
 from verifier_service.plain_periods import PlainPeriods
 from verifier_service.plain_steps import plain_due
 from verifier_service.probes import Probes
@@ -33,7 +34,6 @@ from verifier_service.refusals import (
     step_full,
 )
 from verifier_service.switch import OWING, Switch
-from verifier_service.pauses import Pauses
 
 __all__ = ["Candidate", "Controller", "Decision"]
 
