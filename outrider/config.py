@@ -27,6 +27,8 @@ from outrider.speculative_names import METHODS
 
 MAX_SPECULATIVE_TOKENS = 128
 DEFAULT_SUFFIX_TREE_DEPTH = 24
+# The work of a token that repeats itself for ever grows with the depth.
+MAX_SUFFIX_TREE_DEPTH = 1024
 DEFAULT_LOOKUP = 5
 API_KEY_VARIABLE = "OUTRIDER_API_KEY"
 
@@ -48,7 +50,9 @@ class SpeculativeConfig(BaseModel):
     num_speculative_tokens: Annotated[int, Field(ge=1, le=MAX_SPECULATIVE_TOKENS)]
     prompt_lookup_min: PositiveInt = DEFAULT_LOOKUP
     prompt_lookup_max: PositiveInt = DEFAULT_LOOKUP
-    suffix_decoding_max_tree_depth: PositiveInt = DEFAULT_SUFFIX_TREE_DEPTH
+    suffix_decoding_max_tree_depth: Annotated[int, Field(ge=1, le=MAX_SUFFIX_TREE_DEPTH)] = (
+        DEFAULT_SUFFIX_TREE_DEPTH
+    )
     suffix_decoding_max_cached_requests: Annotated[int, Field(ge=0)] = 10_000
     suffix_decoding_max_spec_factor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     suffix_decoding_min_token_prob: Annotated[float, Field(ge=0, le=1)] = 0.1

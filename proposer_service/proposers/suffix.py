@@ -232,7 +232,7 @@ class SuffixProposer(Proposer):
         best: tuple[list[int], list[float]] | None = None
         best_score = score_to_beat
         match_length = 0
-        for length in limits.orders[max(places)]:
+        for length in limits.order(max(places)):
             limit = by_length[length]
             if limit < best_score:
                 break
