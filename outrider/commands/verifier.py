@@ -11,7 +11,14 @@ import typer
 from outrider.addresses import parse_address, parse_target
 from outrider.commands.config_file import JSON, ConfigFile
 from outrider.commands.models import open_store, pull_with_progress
-from outrider.commands.options import CacheDir, DrainTimeout, LogLevel, RuntimeDir, service_process
+from outrider.commands.options import (
+    CacheDir,
+    DrainTimeout,
+    LogLevel,
+    RuntimeDir,
+    parse_tokens,
+    service_process,
+)
 from outrider.commands.security_options import (
     Insecure,
     TlsCa,
@@ -64,8 +71,8 @@ def verifier(
         typer.Option(
             "--num-speculative-tokens",
             "--spec-tokens",
-            min=0,
-            max=128,
+            parser=parse_tokens,
+            metavar="INTEGER",
             help="Most draft tokens in one round.  [default: 8 with a proposer, else 0]",
         ),
     ] = None,

@@ -184,6 +184,8 @@ def test_tokens_alone_change_the_default_length() -> None:
     configs = resolve_speculation(None, tokens=3)
     assert [(c.method, c.num_speculative_tokens) for c in configs] == [("ngram", 3), ("suffix", 3)]
     assert configs[0].prompt_lookup_min == 2
+    with pytest.raises(InputError, match=r"^--spec-tokens: num_speculative_tokens: 129: "):
+        resolve_speculation(None, tokens=129)
 
 
 @pytest.mark.parametrize(
