@@ -42,9 +42,7 @@ ASKED: list[tuple[str, dict[str, Any], int]] = [
 
 async def ask(client: openai.AsyncOpenAI, endpoint: str, **options: Any) -> Any:
     api = client.completions if endpoint == "completions" else client.chat.completions
-    answer: Any = await api.create(  # type: ignore[call-overload]
-        model=MODEL, max_tokens=24, temperature=0.8, seed=5, **options
-    )
+    answer: Any = await api.create(model=MODEL, max_tokens=24, temperature=0.8, seed=5, **options)
     return answer
 
 
