@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeGuard
 
@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from outrider.draft_schedule import DraftSchedule
+from outrider.errors import InputError
 from outrider.speculative_keys import KEYS
 from outrider.speculative_names import METHODS
 
@@ -104,8 +105,8 @@ class SpeculativeConfig(BaseModel):
         """The method's own options that were given or follow from one that was."""
         return {
             key: getattr(self, key)
-            for key in self.model_fields_set
-            if not set(METHODS) <= set(KEYS[key].methods)
+            for key, row in KEYS.items()
+            if key in self.model_fields_set and not set(METHODS) <= set(row.methods)
         }
 
     def describe(self, without: Collection[str] = ()) -> str:
@@ -172,6 +173,22 @@ def outrider_api_keys() -> tuple[str, ...]:
     """
     keys = os.environ.get(API_KEY_VARIABLE)
     return tuple(keys.split(",")) if keys else ()
+
+
+def require_token_for_each(
+    max_num_batched_tokens: int, max_num_seqs: int, written: Callable[[str], str]
+) -> None:
+    """Raises InputError where a step has no token for each sequence; `written` names options."""
+    if max_num_batched_tokens < max_num_seqs:
+        raise InputError(
+            f"{written('max_num_batched_tokens')}: {max_num_batched_tokens} is less than "
+            f"{written('max_num_seqs')} ({max_num_seqs}); a step needs one token for each sequence"
+        )
+
+
+def flag(key: str) -> str:
+    """How an option is written on the command line."""
+    return f"--{key.replace('_', '-')}"
 
 
 def child_environment(**changes: str) -> dict[str, str]:

@@ -212,6 +212,7 @@ def verifier(
         schedule = parse_draft_schedule(
             num_speculative_tokens_per_batch_size, "--num-speculative-tokens-per-batch-size"
         )
+    from outrider.config import flag, require_token_for_each
     from outrider.speculative_options import parse_speculative_json
     from outrider.verifier_speculation import SpeculationOptions, parse_plain_share
 
@@ -227,6 +228,7 @@ def verifier(
     plain = parse_plain_share(plain_share, "--plain-share")
     if record_rounds is not None:
         _require_writable("--record-rounds", record_rounds)
+    require_token_for_each(max_num_batched_tokens, max_num_seqs, flag)
     _require("--device", device, ("auto", "cpu", "cuda"))
     _require("--dtype", dtype, ("auto", "float32", "bfloat16"))
     _require("--quantization", quantization, ("none", "int8", "fp8"))

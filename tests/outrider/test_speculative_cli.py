@@ -184,6 +184,13 @@ def test_escaped_json_in_yaml_is_answered_with_the_mapping(
     assert err.endswith('  method: "ngram"\n  num_speculative_tokens: 3\n')
 
 
+def test_a_step_has_a_token_for_each_sequence(run: Run) -> None:
+    for command in BOTH:
+        code, err = run(*command, "--max-num-batched-tokens", "3", "--max-num-seqs", "4")
+        assert (code, err.count("\n")) == (2, 1)
+        assert "--max-num-batched-tokens: 3 is less than --max-num-seqs (4)" in err
+
+
 def test_the_verifier_needs_an_address_for_each_entry(run: Run) -> None:
     alone = ("verifier", "x", "--listen=unix:v", "-sc", '{"method": "suffix"}')
     assert "give --proposer ADDRESS for each proposer, or use outrider serve" in run(*alone)[1]
