@@ -119,8 +119,10 @@ def check_options(given: Mapping[str, Any]) -> LLMOptions:
             f"{problem['loc'][0]}: {shorten(repr(problem['input']))}: {message}"
         ) from None
     require_token_for_each(options.max_num_batched_tokens, options.max_num_seqs, str)
-    for address in options.proposers:
+    for index, address in enumerate(options.proposers):
         parse_address(address, "proposers")
+        if address in options.proposers[:index]:
+            raise InputError(f"proposers: {address!r} is given twice; give each once")
     return options
 
 

@@ -50,6 +50,9 @@ class SpeculationOptions:
 
         Raises InputError where two contradict each other or a value is not allowed.
         """
+        for index, address in enumerate(addresses):
+            if address in addresses[:index]:
+                raise InputError(f"--proposer: {address!r} is given twice; give each once")
         if self.speculative_config is None and self.method is None and self.model is None:
             return self._of_numbers(addresses)
         configs = combine_speculation(

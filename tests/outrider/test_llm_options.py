@@ -117,6 +117,7 @@ def test_running_proposers_are_attached_with_options_of_their_own() -> None:
         ({"max_model_len": "99"}, "max_model_len: '99': input should be a valid integer"),
         ({"seed": 1.5}, r"seed: 1\.5"),
         ({"proposers": ["nowhere"]}, "proposers: 'nowhere'"),
+        ({"proposers": ["unix:/p", "unix:/p"]}, "proposers: 'unix:/p' is given twice"),
         ({"proposers": "unix:/tmp/p.sock"}, "proposers: "),
         (
             {"max_num_seq": 3},

@@ -49,6 +49,12 @@ def test_numbers_alone_are_checked() -> None:
         assert f": {tokens}: must be from 0 to 128" in refusal(ONE, tokens=tokens)
 
 
+def test_a_proposer_is_attached_once() -> None:
+    for config in (None, [NGRAM, SUFFIX]):
+        text = refusal(("unix:a", "unix:a"), config)
+        assert text == "--proposer: 'unix:a' is given twice; give each once"
+
+
 def test_a_config_gives_all() -> None:
     found = resolve(
         TWO,
