@@ -88,6 +88,10 @@ def test_removed_key_names_its_successor() -> None:
     assert "num_speculative_tokens_per_batch_size" in text
 
 
+def test_the_old_name_of_the_drafter_is_answered_with_the_new_one() -> None:
+    assert "the key is called model" in refusal({**NGRAM, "speculative_model": "org/x"})
+
+
 def test_tensor_parallel_size_names_the_drafter_key() -> None:
     assert "draft_tensor_parallel_size" in refusal({**NGRAM, "tensor_parallel_size": 1})
 
