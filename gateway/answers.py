@@ -39,7 +39,6 @@ class AnswerOptions:
     include_usage: bool = False
     continuous_usage: bool = False
     metrics: SpecDecodeMetrics = SpecDecodeMetrics.SUMMARY
-    # Tokens that wait for each other before a chunk is sent.
     # Whether each round is told of.
     rounds: bool = False
     # This endpoint's names of fields that the verifier calls otherwise.

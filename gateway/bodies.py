@@ -60,7 +60,7 @@ class SpeculativeDecoding(BaseModel):
 
     enabled: _Flag = None
     num_speculative_tokens: int | None = Field(
-        None, ge=0, le=1024, description="an integer from 0 to 1024"
+        None, ge=0, le=128, description="an integer from 0 to 128"
     )
     proposer: str | None = Field(
         None, min_length=1, max_length=256, description="the name of an attached proposer"

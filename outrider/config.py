@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeGuard
 
@@ -22,11 +22,14 @@ from pydantic import (
 )
 
 from outrider.draft_schedule import DraftSchedule
+from outrider.errors import InputError
 from outrider.speculative_keys import KEYS
 from outrider.speculative_names import METHODS
 
 MAX_SPECULATIVE_TOKENS = 128
 DEFAULT_SUFFIX_TREE_DEPTH = 24
+# The work of a token that repeats itself for ever grows with the depth.
+MAX_SUFFIX_TREE_DEPTH = 1024
 DEFAULT_LOOKUP = 5
 API_KEY_VARIABLE = "OUTRIDER_API_KEY"
 
@@ -48,7 +51,9 @@ class SpeculativeConfig(BaseModel):
     num_speculative_tokens: Annotated[int, Field(ge=1, le=MAX_SPECULATIVE_TOKENS)]
     prompt_lookup_min: PositiveInt = DEFAULT_LOOKUP
     prompt_lookup_max: PositiveInt = DEFAULT_LOOKUP
-    suffix_decoding_max_tree_depth: PositiveInt = DEFAULT_SUFFIX_TREE_DEPTH
+    suffix_decoding_max_tree_depth: Annotated[int, Field(ge=1, le=MAX_SUFFIX_TREE_DEPTH)] = (
+        DEFAULT_SUFFIX_TREE_DEPTH
+    )
     suffix_decoding_max_cached_requests: Annotated[int, Field(ge=0)] = 10_000
     suffix_decoding_max_spec_factor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     suffix_decoding_min_token_prob: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -100,8 +105,8 @@ class SpeculativeConfig(BaseModel):
         """The method's own options that were given or follow from one that was."""
         return {
             key: getattr(self, key)
-            for key in self.model_fields_set
-            if not set(METHODS) <= set(KEYS[key].methods)
+            for key, row in KEYS.items()
+            if key in self.model_fields_set and not set(METHODS) <= set(row.methods)
         }
 
     def describe(self, without: Collection[str] = ()) -> str:
@@ -168,6 +173,22 @@ def outrider_api_keys() -> tuple[str, ...]:
     """
     keys = os.environ.get(API_KEY_VARIABLE)
     return tuple(keys.split(",")) if keys else ()
+
+
+def require_token_for_each(
+    max_num_batched_tokens: int, max_num_seqs: int, written: Callable[[str], str]
+) -> None:
+    """Raises InputError where a step has no token for each sequence; `written` names options."""
+    if max_num_batched_tokens < max_num_seqs:
+        raise InputError(
+            f"{written('max_num_batched_tokens')}: {max_num_batched_tokens} is less than "
+            f"{written('max_num_seqs')} ({max_num_seqs}); a step needs one token for each sequence"
+        )
+
+
+def flag(key: str) -> str:
+    """How an option is written on the command line."""
+    return f"--{key.replace('_', '-')}"
 
 
 def child_environment(**changes: str) -> dict[str, str]:

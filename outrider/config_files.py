@@ -55,7 +55,14 @@ def _read_mapping(file: Path) -> dict[object, object]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only; a key that comes twice is refused, where YAML would take the last."""
+    """Plain values only; a key that comes twice is refused, where YAML would take the last.
+
+    So is a value that holds itself, which no option is.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.deep_construct = True
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outrider.addresses import parse_address
-from outrider.config import SpeculativeConfig, nearest, shorten
+from outrider.config import SpeculativeConfig, nearest, require_token_for_each, shorten
 from outrider.errors import InputError
 from outrider.speculative_options import parse_speculative_config
 
@@ -118,8 +118,11 @@ def check_options(given: Mapping[str, Any]) -> LLMOptions:
         raise InputError(
             f"{problem['loc'][0]}: {shorten(repr(problem['input']))}: {message}"
         ) from None
-    for address in options.proposers:
+    require_token_for_each(options.max_num_batched_tokens, options.max_num_seqs, str)
+    for index, address in enumerate(options.proposers):
         parse_address(address, "proposers")
+        if address in options.proposers[:index]:
+            raise InputError(f"proposers: {address!r} is given twice; give each once")
     return options
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from outrider.config import SpeculativeConfig
 from outrider.serve_plan import proposer_names
 from proposer_service.proposers.base import NO_DRAFT, Draft, Proposer
-from proposer_service.proposers.ngram import NgramProposer
+from proposer_service.proposers.long_ngram import ngram_proposer
 from proposer_service.proposers.suffix import SuffixProposer
 from proposer_service.proposers.suffix_options import SuffixOptions
 from verifier_service.messages import DraftBlock, Expected, Foreseen, SequenceView
@@ -175,7 +175,7 @@ class LocalProposers:
 
 def _make(config: SpeculativeConfig) -> Proposer:
     if config.method == "ngram":
-        return NgramProposer(config.prompt_lookup_min, config.prompt_lookup_max)
+        return ngram_proposer(config.prompt_lookup_min, config.prompt_lookup_max)
     return SuffixProposer(
         SuffixOptions(
             max_tree_depth=config.suffix_decoding_max_tree_depth,

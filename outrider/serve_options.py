@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from outrider.config import SpeculativeConfig, shorten
+from outrider.config import SpeculativeConfig, flag, require_token_for_each, shorten
 from outrider.config_files import labels, read_options
 from outrider.durations import parse_duration
 from outrider.errors import InputError
@@ -132,7 +132,8 @@ def merge_options(given: Mapping[str, object], file: Path | None) -> ServeOption
         # Speculation off on the command line means off, whatever the file says of it.
         if given.get("no_speculation") and shortcut not in given:
             merged.pop(shortcut, None)
-    options = _validate(merged, lambda key: f"--{key.replace('_', '-')}")
+    options = _validate(merged, flag)
+    require_token_for_each(options.max_num_batched_tokens, options.max_num_seqs, flag)
     options.trace("")
     return options
 

@@ -7,7 +7,7 @@ mean nothing for the method. Lists, shortcuts and files are speculative_options.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -146,11 +146,22 @@ def _methods(methods: Iterable[str]) -> str:
 def _explain_string(text: str, option: str) -> str:
     try:
         decoded: object = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         decoded = None
-    if not isinstance(decoded, dict):
+    listed = decoded if isinstance(decoded, list) else [decoded]
+    entries = [entry for entry in listed if isinstance(entry, dict) and entry]
+    if not entries or len(entries) < len(listed):
         return f"{option}: {shorten(text)!r} is a string, not an object of keys and values"
-    lines = "".join(f"\n  {key}: {json.dumps(item)}" for key, item in decoded.items())
     return (
-        f"{option}: JSON escaped into a string; write it as a mapping:\nspeculative-config:{lines}"
+        f"{option}: JSON escaped into a string; write it as a mapping:\nspeculative-config:"
+        f"{_as_yaml(entries, listed=isinstance(decoded, list))}"
+    )
+
+
+def _as_yaml(entries: Sequence[Mapping[str, object]], *, listed: bool) -> str:
+    """The lines below `speculative-config:`, each with a line break in front."""
+    return "".join(
+        f"\n{'- ' if listed and not index else '  '}{key}: {json.dumps(item)}"
+        for entry in entries
+        for index, (key, item) in enumerate(entry.items())
     )

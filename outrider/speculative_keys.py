@@ -69,7 +69,7 @@ _ROWS = (
     Key(
         "suffix_decoding_max_tree_depth",
         "integer",
-        "at least 1: longest match and its draft, together",
+        "1 to 1024: longest match and its draft, together; vLLM has no upper limit",
         ("suffix",),
     ),
     Key(

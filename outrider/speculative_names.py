@@ -110,6 +110,11 @@ SAMPLING_KEYS = frozenset(
         "frequency_penalty",
         "repetition_penalty",
         "logit_bias",
+        "logprobs",
+        "stop_token_ids",
+        "ignore_eos",
+        "bad_words",
+        "n",
     }
 )
 
@@ -119,6 +124,7 @@ REPLACED_KEYS: Mapping[str, str] = MappingProxyType(
         "disable_by_batch_size": "vLLM removed it; its successor is "
         "num_speculative_tokens_per_batch_size, for instance [[1, 32, 4], [33, 256, 0]]; without "
         "either, Outrider stops speculating by itself where it does not pay",
+        "speculative_model": "vLLM's old option; the key is called model",
         "tensor_parallel_size": "a drafter's is called draft_tensor_parallel_size, and belongs to "
         "methods that load a draft model",
     }

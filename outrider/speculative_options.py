@@ -18,7 +18,7 @@ OPTION = "--speculative-config"
 
 
 def parse_speculative_json(text: str) -> object:
-    """The value of `--speculative-config TEXT`. Raises InputError where it is not JSON."""
+    """The value of `--speculative-config TEXT`. Raises InputError where it is not JSON, or null."""
     try:
         value: object = json.loads(text, object_pairs_hook=_refuse_twins)
     except json.JSONDecodeError as error:
@@ -28,6 +28,8 @@ def parse_speculative_json(text: str) -> object:
         ) from error
     except (ValueError, RecursionError) as error:  # A number or a nesting without end.
         raise InputError(f"{OPTION}: {shorten(text)!r} cannot be read: {error}") from error
+    if value is None:
+        raise InputError(f"{OPTION}: null is not an object of keys and values")
     return value
 
 
@@ -77,9 +79,11 @@ def resolve_speculation(
         if not shortcuts:
             return DEFAULT_SPECULATION
         if set(shortcuts) == {"num_speculative_tokens"}:
-            defaults = [config.model_dump(exclude_unset=True) for config in DEFAULT_SPECULATION]
             changed = {"num_speculative_tokens": tokens}
-            return parse_speculative_config([item | changed for item in defaults], flags)
+            return tuple(
+                parse_entry(config.model_dump(exclude_unset=True) | changed, flags)
+                for config in DEFAULT_SPECULATION
+            )
     return combine_speculation(value, method=method, model=model, tokens=tokens)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from outrider.config import SpeculativeConfig, nearest
+from outrider.config import MAX_SPECULATIVE_TOKENS, SpeculativeConfig, nearest
 from outrider.draft_schedule import DraftSchedule
 from outrider.errors import InputError
 from outrider.speculative_entry import normal_keys
-from outrider.speculative_names import REJECTION_SAMPLE_METHODS
+from outrider.speculative_names import REFUSED_REJECTION_METHODS, REJECTION_SAMPLE_METHODS
 from outrider.speculative_options import OPTION, combine_speculation
 
 # Drafts in one round where there are proposers and nobody says how many.
@@ -50,6 +50,9 @@ class SpeculationOptions:
 
         Raises InputError where two contradict each other or a value is not allowed.
         """
+        for index, address in enumerate(addresses):
+            if address in addresses[:index]:
+                raise InputError(f"--proposer: {address!r} is given twice; give each once")
         if self.speculative_config is None and self.method is None and self.model is None:
             return self._of_numbers(addresses)
         configs = combine_speculation(
@@ -75,10 +78,21 @@ class SpeculationOptions:
 
     def _of_numbers(self, addresses: Sequence[str]) -> VerifierSpeculation:
         rule = self.rejection_sample_method or "coupled"
+        if rule in REFUSED_REJECTION_METHODS:
+            raise InputError(
+                f"--rejection-sample-method: {rule!r} is not supported: "
+                f"{REFUSED_REJECTION_METHODS[rule]}; Outrider has "
+                f"{', '.join(REJECTION_SAMPLE_METHODS)}"
+            )
         if rule not in REJECTION_SAMPLE_METHODS:
             raise InputError(
                 f"--rejection-sample-method: {rule!r} is not one of "
                 f"{', '.join(REJECTION_SAMPLE_METHODS)}{nearest(rule, REJECTION_SAMPLE_METHODS)}"
+            )
+        if self.tokens is not None and not 0 <= self.tokens <= MAX_SPECULATIVE_TOKENS:
+            raise InputError(
+                f"--num-speculative-tokens: {self.tokens}: must be from 0 to "
+                f"{MAX_SPECULATIVE_TOKENS}"
             )
         if self.tokens and not addresses:
             raise InputError(

@@ -21,7 +21,7 @@ from outrider.starting_telemetry import start_telemetry
 from outrider.telemetry import PROPOSER_SERVICE
 from proposer_service.handshake import describe
 from proposer_service.proposers.base import Proposer
-from proposer_service.proposers.ngram import NgramProposer
+from proposer_service.proposers.long_ngram import ngram_proposer
 from proposer_service.proposers.suffix import SuffixProposer
 from proposer_service.servicer import ProposerServicer
 from proposer_service.settings import ProposerSettings
@@ -184,7 +184,7 @@ def _tracer(
 def make_proposer(settings: ProposerSettings) -> Proposer:
     """The method that the settings name."""
     if settings.method == "ngram":
-        return NgramProposer(settings.prompt_lookup_min, settings.prompt_lookup_max)
+        return ngram_proposer(settings.prompt_lookup_min, settings.prompt_lookup_max)
     return SuffixProposer(settings.suffix_options())
 
 

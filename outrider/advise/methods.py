@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from outrider.advise.replay import Tally, replay
 from outrider.advise.spool import Spool, TrafficRequest
 from proposer_service.proposers.base import Proposer
-from proposer_service.proposers.ngram import NgramProposer
+from proposer_service.proposers.long_ngram import ngram_proposer
+from proposer_service.proposers.ngram import check_windows
 from proposer_service.proposers.suffix import SuffixProposer
 from proposer_service.proposers.suffix_options import SuffixOptions
 
@@ -51,7 +52,7 @@ class Replayed:
 
 def ngram(prompt_lookup_min: int, prompt_lookup_max: int) -> Method:
     """n-gram with windows of `prompt_lookup_min` to `prompt_lookup_max`. Raises ValueError."""
-    NgramProposer(prompt_lookup_min, prompt_lookup_max)
+    check_windows(prompt_lookup_min, prompt_lookup_max)
     window = f"{prompt_lookup_min}-{prompt_lookup_max}"
     if prompt_lookup_min == prompt_lookup_max:
         window = str(prompt_lookup_min)
@@ -59,7 +60,7 @@ def ngram(prompt_lookup_min: int, prompt_lookup_max: int) -> Method:
         name=f"ngram {window}",
         method="ngram",
         config={"prompt_lookup_min": prompt_lookup_min, "prompt_lookup_max": prompt_lookup_max},
-        make=lambda: NgramProposer(prompt_lookup_min, prompt_lookup_max),
+        make=lambda: ngram_proposer(prompt_lookup_min, prompt_lookup_max),
     )
 
 

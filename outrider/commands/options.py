@@ -39,6 +39,18 @@ DrainTimeout = Annotated[
 RuntimeDir = Annotated[Path | None, typer.Option("--runtime-dir", hidden=True)]
 
 
+def parse_tokens(text: str) -> int:
+    """A number of draft tokens; its range is told with the other keys'. Raises InputError."""
+    try:
+        return int(text)
+    except ValueError as error:
+        from outrider.config import shorten
+
+        raise InputError(
+            f"--spec-tokens: {shorten(repr(text))} is not a whole number; write one from 1 to 128"
+        ) from error
+
+
 def configure_logs(level: str) -> None:
     """Logs of `level` and above to standard error. Raises InputError for an unknown level."""
     try:

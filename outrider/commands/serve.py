@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from outrider.commands.options import CacheDir
+from outrider.commands.options import CacheDir, parse_tokens
 from outrider.commands.security_options import (
     ApiKeyFile,
     ApiKeys,
@@ -52,6 +52,8 @@ def serve(
         typer.Option(
             "--spec-tokens",
             "--num-speculative-tokens",
+            parser=parse_tokens,
+            metavar="INTEGER",
             help="Shortcut for the key num_speculative_tokens.",
         ),
     ] = None,

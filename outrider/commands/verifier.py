@@ -11,7 +11,14 @@ import typer
 from outrider.addresses import parse_address, parse_target
 from outrider.commands.config_file import JSON, ConfigFile
 from outrider.commands.models import open_store, pull_with_progress
-from outrider.commands.options import CacheDir, DrainTimeout, LogLevel, RuntimeDir, service_process
+from outrider.commands.options import (
+    CacheDir,
+    DrainTimeout,
+    LogLevel,
+    RuntimeDir,
+    parse_tokens,
+    service_process,
+)
 from outrider.commands.security_options import (
     Insecure,
     TlsCa,
@@ -64,8 +71,8 @@ def verifier(
         typer.Option(
             "--num-speculative-tokens",
             "--spec-tokens",
-            min=0,
-            max=128,
+            parser=parse_tokens,
+            metavar="INTEGER",
             help="Most draft tokens in one round.  [default: 8 with a proposer, else 0]",
         ),
     ] = None,
@@ -205,6 +212,7 @@ def verifier(
         schedule = parse_draft_schedule(
             num_speculative_tokens_per_batch_size, "--num-speculative-tokens-per-batch-size"
         )
+    from outrider.config import flag, require_token_for_each
     from outrider.speculative_options import parse_speculative_json
     from outrider.verifier_speculation import SpeculationOptions, parse_plain_share
 
@@ -220,6 +228,7 @@ def verifier(
     plain = parse_plain_share(plain_share, "--plain-share")
     if record_rounds is not None:
         _require_writable("--record-rounds", record_rounds)
+    require_token_for_each(max_num_batched_tokens, max_num_seqs, flag)
     _require("--device", device, ("auto", "cpu", "cuda"))
     _require("--dtype", dtype, ("auto", "float32", "bfloat16"))
     _require("--quantization", quantization, ("none", "int8", "fp8"))

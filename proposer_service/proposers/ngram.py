@@ -174,15 +174,20 @@ class _IndexedText:
             known.append(token)
 
 
+def check_windows(prompt_lookup_min: int, prompt_lookup_max: int) -> None:
+    """Raises ValueError unless 1 <= min <= max."""
+    if not 1 <= prompt_lookup_min <= prompt_lookup_max:
+        raise ValueError(
+            f"prompt_lookup_min={prompt_lookup_min}, prompt_lookup_max={prompt_lookup_max}: "
+            "1 <= min <= max is required"
+        )
+
+
 class NgramProposer(Proposer):
     """vLLM's `ngram`; windows of `prompt_lookup_min` to `prompt_lookup_max` tokens."""
 
     def __init__(self, prompt_lookup_min: int = 5, prompt_lookup_max: int = 5) -> None:
-        if not 1 <= prompt_lookup_min <= prompt_lookup_max:
-            raise ValueError(
-                f"prompt_lookup_min={prompt_lookup_min}, prompt_lookup_max={prompt_lookup_max}: "
-                "1 <= min <= max is required"
-            )
+        check_windows(prompt_lookup_min, prompt_lookup_max)
         self._windows = range(prompt_lookup_min, prompt_lookup_max + 1)
         self._texts: dict[int, _IndexedText] = {}
 

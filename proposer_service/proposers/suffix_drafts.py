@@ -86,7 +86,7 @@ def best_global(
     best_score = local.score
     by_length = limits.by_length
     size = len(recent)
-    for length in limits.orders[len(places)]:
+    for length in limits.order(len(places)):
         limit = by_length[length]
         if limit < best_score:
             break

@@ -36,29 +36,44 @@ class DraftLimits:
 
     `by_length[n]` is the limit of a tail of n tokens, `least_match` the shortest that may draft at
     all (None: none may), `peak` one that may draft most: up to it limits never fall, behind it they
-    never rise; `orders[n]` are the lengths up to n by
-    falling limit, of equals the longer first.
+    never rise.
     """
 
-    __slots__ = ("_spans", "by_length", "least_match", "min_probability", "orders", "peak")
+    __slots__ = (
+        "_order",
+        "_orders",
+        "_spans",
+        "by_length",
+        "least_match",
+        "min_probability",
+        "peak",
+    )
 
     def __init__(self, options: SuffixOptions, max_draft_tokens: int) -> None:
         depth = options.max_tree_depth
         # The rounding error of length * factor must not cost a token.
         self.by_length = [0] + [
-            min(max_draft_tokens, int(length * options.max_spec_factor + 1e-6), depth - length)
+            int(min(max_draft_tokens, length * options.max_spec_factor + 1e-6, depth - length))
             for length in range(1, depth)
         ]
         self.min_probability = options.min_token_prob
         self.peak = self.by_length.index(max(self.by_length))
         drafting = [length for length in range(1, depth) if self.by_length[length] > 0]
         self.least_match = drafting[0] if drafting else None
-        order = sorted(range(1, depth), key=lambda length: (-self.by_length[length], -length))
-        self.orders = [[n for n in order if n <= longest] for longest in range(depth)]
+        self._order = sorted(range(1, depth), key=lambda n: (-self.by_length[n], -n))
+        # Made as they are asked for: all of them would take the square of the depth.
+        self._orders: dict[int, list[int]] = {}
         self._spans = []
         for least in range(1, max(self.by_length) + 1):
             lengths = [n for n in range(1, depth) if self.by_length[n] >= least]
             self._spans.append((lengths[0], lengths[-1]))
+
+    def order(self, longest: int) -> list[int]:
+        """The lengths up to `longest` by falling limit, of equals the longer first."""
+        order = self._orders.get(longest)
+        if order is None:
+            order = self._orders[longest] = [n for n in self._order if n <= longest]
+        return order
 
     def lengths_above(self, score: float, longest: int) -> tuple[int, int]:
         """First and last of the lengths up to `longest` whose limit is above `score`.

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NAN, INF = float("nan"), float("inf")
+HUGE = 10**30
 NGRAM: dict[str, Any] = {"method": "ngram", "num_speculative_tokens": 4}
 SUFFIX: dict[str, Any] = {"method": "suffix"}
-NOT_BOOLEAN = (1, 0, "true", "yes", [True], {})
-NOT_NAMES = ("", 3, True, ["x"], {"x": 1})
-NOT_COUNTS = (0, -1, "4", 4.0, 2.5, True, [4], NAN)
+NOT_BOOLEAN: tuple[Any, ...] = (1, 0, "true", "yes", [True], {})
+NOT_NAMES: tuple[Any, ...] = ("", 3, True, ["x"], {"x": 1})
+NOT_COUNTS: tuple[Any, ...] = (0, -1, "4", 4.0, 2.5, True, [4], NAN)
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,24 @@ class Row:
 WORKS = (
     Row("method", None, ("ngram",), (), ("Ngram", "n-gram", "", 3, ["ngram"], True)),
     Row("method", None, ("suffix",), (), ("SUFFIX", {"x": 1}), SUFFIX),
-    Row("num_speculative_tokens", None, (4, 8), (1, 128), (*NOT_COUNTS, 129, 130)),
+    Row("num_speculative_tokens", None, (4, 8), (1, 128), (*NOT_COUNTS, 129, 130, HUGE)),
     Row("num_speculative_tokens", 24, (8, 32), (1, 128), (*NOT_COUNTS, 129), SUFFIX),
-    Row("prompt_lookup_max", 5, (5, 10), (1, 10_000), NOT_COUNTS),
-    Row("prompt_lookup_min", 5, (2, 5), (1, 10_000), NOT_COUNTS),
-    Row("suffix_decoding_max_tree_depth", 24, (24, 64), (1, 10_000), NOT_COUNTS, SUFFIX),
+    Row("prompt_lookup_max", 5, (5, 10), (1, 10_000, HUGE), NOT_COUNTS),
+    Row("prompt_lookup_min", 5, (2, 5), (1, 10_000, HUGE), NOT_COUNTS),
+    Row(
+        "suffix_decoding_max_tree_depth",
+        24,
+        (24, 64),
+        (1, 1024),
+        # vLLM has no upper limit; here the work of a token grows with it.
+        (*NOT_COUNTS, 1025, HUGE),
+        SUFFIX,
+    ),
     Row(
         "suffix_decoding_max_cached_requests",
         10_000,
         (100, 10_000),
-        (0, 1),
+        (0, 1, HUGE),
         (-1, "0", 0.5, 1.0, False, NAN),
         SUFFIX,
     ),
@@ -51,7 +60,7 @@ WORKS = (
         "suffix_decoding_max_spec_factor",
         1.0,
         (1.0, 2, 2.5),
-        (0, 0.0),
+        (0, 0.0, 1e308),
         (-0.1, -1, "1", NAN, INF, True, [1.0]),
         SUFFIX,
     ),
@@ -75,7 +84,10 @@ WORKS = (
         "num_speculative_tokens_per_batch_size",
         None,
         ([[1, 4, 5], [5, 64, 2], [65, 256, 0]], [[1, 16, 3]]),
-        ([[1, 1, 0]], [[1, 4, 100]], [[5, 9, 1], [1, 4, 2]], [[1, 4, 2], [9, 9, 1]]),
+        (
+            *([[1, 1, 0]], [[1, 4, 100]], [[1, HUGE, HUGE]]),
+            *([[5, 9, 1], [1, 4, 2]], [[1, 4, 2], [9, 9, 1]]),
+        ),
         (
             *([], {}, "x", 4, True, [1, 4, 2], [[1, 4]], [[1, 4, 2, 1]], [[0, 4, 2]], [[2, 4, 2]]),
             *([[4, 1, 2]], [[1, 4, -1]], [[1, 4, 2], [4, 8, 1]], [[1, 4, 2.0]], [["1", 4, 2]]),

@@ -113,9 +113,11 @@ def test_running_proposers_are_attached_with_options_of_their_own() -> None:
         ({"quantization": "awq"}, "quantization: 'awq'"),
         ({"dtype": "int4"}, "dtype: 'int4': input should be 'auto'"),
         ({"max_num_seqs": 0}, "max_num_seqs: 0: input should be greater than or equal to 1"),
+        ({"max_num_seqs": 600}, r"max_num_batched_tokens: 512 is less than max_num_seqs \(600\)"),
         ({"max_model_len": "99"}, "max_model_len: '99': input should be a valid integer"),
         ({"seed": 1.5}, r"seed: 1\.5"),
         ({"proposers": ["nowhere"]}, "proposers: 'nowhere'"),
+        ({"proposers": ["unix:/p", "unix:/p"]}, "proposers: 'unix:/p' is given twice"),
         ({"proposers": "unix:/tmp/p.sock"}, "proposers: "),
         (
             {"max_num_seq": 3},

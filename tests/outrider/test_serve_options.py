@@ -81,7 +81,7 @@ GOOD: dict[str, tuple[object, ...]] = {
     "port": (1, 65535),
     "max_model_len": (1, 8192),
     "max_num_seqs": (1, 256),
-    "max_num_batched_tokens": (1, 8192),
+    "max_num_batched_tokens": (64, 8192),
     "max_waiting_requests": (1, 100_000),
     "max_logprobs": (-1, 0, 20, 50_000),
     "enable_prefix_caching": (True, False),
@@ -143,6 +143,16 @@ def test_wrong_values_name_the_option(key: str, value: object) -> None:
     text = refusal({key: value})
     assert text.startswith(f"--{key.replace('_', '-')}: {value!r}: ")
     assert "\n" not in text
+
+
+def test_a_step_has_a_token_for_each_sequence(write: Write) -> None:
+    assert merge_options({"max_num_batched_tokens": 1, "max_num_seqs": 1}, None)
+    words = " is less than --max-num-seqs ("
+    assert f"--max-num-batched-tokens: 63{words}64)" in refusal({"max_num_batched_tokens": 63})
+    assert f"--max-num-batched-tokens: 512{words}513)" in refusal({"max_num_seqs": 513})
+    file = write("max-num-seqs: 600\n")
+    assert f"512{words}600)" in refusal({}, file)
+    assert merge_options({"max_num_batched_tokens": 600}, file)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,12 @@ def test_wrong_configs_are_one_line(
     ("options", "words"),
     [
         (("-sc", "{"), "--speculative-config: not JSON"),
+        (("-sc", "null"), "--speculative-config: null is not an object"),
+        (("-sc", ""), "--speculative-config: not JSON"),
+        (("--spec-tokens", "many"), "--spec-tokens: 'many' is not a whole number; write one from"),
+        (("--spec-tokens", "3.5"), "--spec-tokens: '3.5' is not a whole number"),
+        (("--spec-tokens", "129"), "129: "),
+        (("--spec-tokens", "-1"), "-1: "),
         (("-sc", '{"method":"suffix","method":"ngram"}'), "'method' is given twice"),
         (("--spec-method", "mtp"), "--spec-method: method 'mtp' is not served yet"),
         (("--spec-method", "ngram", "--spec-tokens", "0"), "num_speculative_tokens: 0"),
@@ -137,6 +143,36 @@ def test_yaml_takes_a_mapping(
 
 
 @pytest.mark.parametrize("command", BOTH, ids=["serve", "verifier"])
+@pytest.mark.parametrize("text", ["&a [*a]", "&a {method: *a}", "&a {method: suffix, x: [*a]}"])
+def test_a_value_that_holds_itself_is_one_line(
+    run: Run, write: Callable[[str], str], command: tuple[str, ...], text: str
+) -> None:
+    file = write(f"speculative-config: {text}\n")
+    code, err = run(*command, "--config", file)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"error: --config: {file} is not YAML: ")
+    assert "recursive" in err
+
+
+@pytest.mark.parametrize("command", BOTH, ids=["serve", "verifier"])
+def test_an_escaped_list_in_yaml_is_answered_with_the_list(
+    run: Run, write: Callable[[str], str], command: tuple[str, ...]
+) -> None:
+    lines = (
+        'speculative-config:\n- method: "ngram"\n  num_speculative_tokens: 3\n- method: "suffix"\n'
+    )
+    file = write(
+        """speculative-config: '[{"method": "ngram", "num_speculative_tokens": 3}, """
+        """{"method": "suffix"}]'\n"""
+    )
+    code, err = run(*command, "--config", file)
+    assert code == 2
+    assert err.endswith(f"JSON escaped into a string; write it as a mapping:\n{lines}")
+    # What is shown is what may be written.
+    assert "MODEL: there is no folder" in run(SERVE[0], SERVE[1], "--config", write(lines))[1]
+
+
+@pytest.mark.parametrize("command", BOTH, ids=["serve", "verifier"])
 def test_escaped_json_in_yaml_is_answered_with_the_mapping(
     run: Run, write: Callable[[str], str], command: tuple[str, ...]
 ) -> None:
@@ -146,6 +182,13 @@ def test_escaped_json_in_yaml_is_answered_with_the_mapping(
     assert f"--config: {file}: speculative" in err
     assert "JSON escaped into a string; write it as a mapping:\nspeculative-config:\n" in err
     assert err.endswith('  method: "ngram"\n  num_speculative_tokens: 3\n')
+
+
+def test_a_step_has_a_token_for_each_sequence(run: Run) -> None:
+    for command in BOTH:
+        code, err = run(*command, "--max-num-batched-tokens", "3", "--max-num-seqs", "4")
+        assert (code, err.count("\n")) == (2, 1)
+        assert "--max-num-batched-tokens: 3 is less than --max-num-seqs (4)" in err
 
 
 def test_the_verifier_needs_an_address_for_each_entry(run: Run) -> None:

@@ -88,6 +88,10 @@ def test_removed_key_names_its_successor() -> None:
     assert "num_speculative_tokens_per_batch_size" in text
 
 
+def test_the_old_name_of_the_drafter_is_answered_with_the_new_one() -> None:
+    assert "the key is called model" in refusal({**NGRAM, "speculative_model": "org/x"})
+
+
 def test_tensor_parallel_size_names_the_drafter_key() -> None:
     assert "draft_tensor_parallel_size" in refusal({**NGRAM, "tensor_parallel_size": 1})
 
@@ -184,6 +188,8 @@ def test_tokens_alone_change_the_default_length() -> None:
     configs = resolve_speculation(None, tokens=3)
     assert [(c.method, c.num_speculative_tokens) for c in configs] == [("ngram", 3), ("suffix", 3)]
     assert configs[0].prompt_lookup_min == 2
+    with pytest.raises(InputError, match=r"^--spec-tokens: num_speculative_tokens: 129: "):
+        resolve_speculation(None, tokens=129)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,15 @@ def test_numbers_alone_are_checked() -> None:
     assert "no --proposer to make them" in refusal((), tokens=3)
     text = refusal(ONE, rejection_sample_method="blok")
     assert text.endswith("'blok' is not one of coupled, standard, block; did you mean block?")
+    assert "'fly' is not supported: it defers" in refusal(ONE, rejection_sample_method="fly")
+    for tokens in (-1, 129):
+        assert f": {tokens}: must be from 0 to 128" in refusal(ONE, tokens=tokens)
+
+
+def test_a_proposer_is_attached_once() -> None:
+    for config in (None, [NGRAM, SUFFIX]):
+        text = refusal(("unix:a", "unix:a"), config)
+        assert text == "--proposer: 'unix:a' is given twice; give each once"
 
 
 def test_a_config_gives_all() -> None:
