@@ -36,6 +36,11 @@ def point_notes(point: Point, repeated: bool) -> list[str]:
                 f"{run.arm.name}: the server drafted nothing, in none of {len(told)} answers; its "
                 "log says why speculation is off."
             )
+        elif told and not run.arm.is_baseline and not any(drafts.accepted for drafts in told):
+            notes.append(
+                f"{run.arm.name}: no draft token was accepted: where it is faster than the "
+                "baseline, the machine was."
+            )
     baseline = point.baseline
     if baseline is not None and any(r.drafts and r.drafts.drafted for r in baseline.records):
         notes.append("The baseline was not plain: its answers report draft tokens.")
