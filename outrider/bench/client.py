@@ -22,10 +22,10 @@ from outrider.bench.records import Record
 from outrider.bench.samples import Backend, Sample
 from outrider.bench.sse import event_data
 from outrider.config import shorten
+from outrider.credentials import is_loopback
 from outrider.errors import InputError, OperationError
 
 _CONNECT_S = 10.0
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class RefusedError(Exception):
@@ -76,7 +76,7 @@ class Server(AbstractAsyncContextManager["Server"]):
         Raises InputError where `base_url` is no HTTP URL.
         """
         self.url = root_url(base_url)
-        loopback = httpx.URL(self.url).host in _LOOPBACK
+        loopback = is_loopback(httpx.URL(self.url).host)
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers=dict(headers or {}),
@@ -177,6 +177,7 @@ def root_url(base_url: str) -> str:
     try:
         url = httpx.URL(base_url)
         usable = url.scheme in ("http", "https") and bool(url.host)
+        usable = usable and (url.port is None or 0 < url.port < 65536)
     except httpx.InvalidURL:
         usable = False
     if not usable:

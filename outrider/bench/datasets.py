@@ -176,6 +176,8 @@ def _custom(label: str, row: Row) -> Sample:
         messages = row["messages"]
         if not isinstance(messages, list) or not messages:
             raise ValueError("messages must be a list of messages")
+        if not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
+            raise ValueError("each of messages must be an object with role and content")
         whole = tuple(dict(message) for message in messages)
         return Sample(name, messages=whole, category=category, output_len=output_len)
     return Sample(name, _text(row, "prompt"), category=category, output_len=output_len)

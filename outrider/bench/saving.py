@@ -31,6 +31,19 @@ def writable_folder(folder: Path, option: str) -> Path:
     return folder
 
 
+def writable_file(path: Path, option: str) -> Path:
+    """`path`, its folder made if it is not there; asked before a measurement, which would be lost.
+
+    Raises InputError where it cannot be written.
+    """
+    if path.is_dir():
+        raise InputError(f"{option}: {path} is a folder; name a file")
+    writable_folder(path.absolute().parent, option)
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InputError(f"{option}: the file {path} cannot be written")
+    return path
+
+
 def result_name(label: str, load: Load, model: str, date: str) -> str:
     """A file's name as `vllm bench serve` forms it."""
     clients, ramp = load.max_concurrency, load.ramp

@@ -39,6 +39,7 @@ def serve(
     dataset_name: o.DatasetName = "outrider",
     dataset_path: o.DatasetPath = None,
     dataset_category: o.Category = None,
+    input_len: load_options.InputLen = None,
     output_len: o.OutputLen = None,
     num_prompts: o.NumPrompts = None,
     no_oversample: load_options.NoOversample = False,
@@ -103,7 +104,12 @@ def serve(
     from outrider.bench.arms import Load
     from outrider.bench.client import Ask
     from outrider.bench.plots import require_plots
-    from outrider.bench.saving import result_name, writable_folder, write_json
+    from outrider.bench.saving import (
+        result_name,
+        writable_file,
+        writable_folder,
+        write_json,
+    )
     from outrider.bench.session import Target, Wanted
 
     chosen, default_len = o.read_samples(
@@ -121,6 +127,7 @@ def serve(
         {
             "temperature": temperature,
             "ignore_eos": ignore_eos or None,
+            "truncate_prompt_tokens": input_len,
             "top_p": top_p,
             "top_k": top_k,
             "min_p": min_p,
@@ -151,10 +158,12 @@ def serve(
     )
     if html is not None:
         require_plots()
-        writable_folder(html.absolute().parent, "--html")
+        writable_file(html, "--html")
     keep = save_result or append_result
     if keep:
         writable_folder(result_dir, "--result-dir")
+        if result_filename is not None:
+            writable_file(result_dir / result_filename, "--result-filename")
     elif save_detailed or result_filename is not None:
         given = "--save-detailed" if save_detailed else "--result-filename"
         raise InputError(f"{given}: nothing is kept without --save-result or --append-result")
@@ -184,7 +193,13 @@ def serve(
         ),
         Wanted(
             chosen,
-            Ask(kind, default_len, body, seed=seed if temperature else None, endpoint=path),
+            Ask(
+                kind,
+                default_len,
+                body,
+                seed=seed if body.get("temperature") else None,
+                endpoint=path,
+            ),
             (load,),
             ks=(num_speculative_tokens,),
             proposer=proposer,
@@ -222,14 +237,15 @@ def report(
 ) -> None:
     """Show a saved result again, or make its page."""
     from outrider.bench.document import points_of
-    from outrider.bench.saving import read_json, writable_folder
+    from outrider.bench.saving import read_json, writable_file
 
     document = read_json(result)
     times = o.read_times(percentile_metrics)
+    if html is not None:
+        writable_file(html, "--html")
     try:
         print_report(points_of(document), document["notes"], times)
         if html is not None:
-            writable_folder(html.absolute().parent, "--html")
             write_page(html, document)
             tell(f"wrote {html}")
     except (KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Options of the bench commands that say when requests are sent.
+"""Options of the bench commands that say how much is sent, and when.
 
 Knows the command line; the names are those of `vllm bench serve`.
 """
@@ -28,6 +28,12 @@ RampUpStart = Annotated[
 ]
 RampUpEnd = Annotated[
     float | None, typer.Option("--ramp-up-end-rps", help="Requests a second at the end.")
+]
+InputLen = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Keep only so many tokens at a prompt's end.  [default: the whole prompt]"
+    ),
 ]
 NoOversample = Annotated[
     bool, typer.Option("--no-oversample", help="Send no prompt again where there are too few.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.config import openai_api_key, shorten
+from outrider.config import client_api_key, shorten
 from outrider.errors import InputError
 
 if TYPE_CHECKING:
@@ -219,9 +219,9 @@ def read_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def read_headers(pairs: Sequence[str] | None) -> dict[str, str]:
-    """`--header` entries, and a key from $OPENAI_API_KEY where none of them carries one."""
+    """`--header` entries, and a key from the environment where none of them carries one."""
     headers = read_pairs(pairs, "--header")
-    key = openai_api_key()
+    key = client_api_key()
     if key and not any(name.lower() == "authorization" for name in headers):
         headers["Authorization"] = f"Bearer {key}"
     return headers

@@ -176,7 +176,13 @@ def sweep(
     )
     wanted = Wanted(
         chosen,
-        Ask(kind, default_len, body, seed=seed if temperature else None, endpoint=path),
+        Ask(
+            kind,
+            default_len,
+            body,
+            seed=seed if body.get("temperature") else None,
+            endpoint=path,
+        ),
         tuple(loads),
         ks=ks,
         proposer=proposer,

@@ -119,7 +119,7 @@ class EngineCommand(VllmCommand):
     """
 
     def parted(self, words: list[str], known: Collection[str]) -> tuple[list[str], list[str]]:
-        takes_value = _serve_options()
+        takes_value = serve_options()
         own: list[str] = []
         served: list[str] = []
         left = iter(words)
@@ -140,7 +140,7 @@ class EngineCommand(VllmCommand):
 
 
 @cache
-def _serve_options() -> Mapping[str, bool]:
+def serve_options() -> Mapping[str, bool]:
     """The options of `outrider serve`, and whether each takes a value."""
     from outrider.commands.serve import serve
 

@@ -28,6 +28,7 @@ DRAFTED = Script(chunks=((0, 1), (0, 3), (0, 2)), steps=((4, 2), (4, 1)))
 def outrider(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `outrider bench …`; its exit code, stdout and stderr."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OUTRIDER_API_KEY", raising=False)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["outrider", "bench", *arguments])

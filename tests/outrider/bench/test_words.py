@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outrider.commands import bench_serving, bench_words
-from tests.outrider.bench.fake_server import FakeServer
+from tests.outrider.bench.fake_server import FakeServer, Script
 from tests.outrider.bench.test_commands import Run, fake, outrider, url
 
 __all__ = ["fake", "outrider", "url"]
@@ -99,6 +99,7 @@ def test_too_few_prompts_need_not_be_sent_again(
     [
         ("serve --host h --base-url http://h", "--host: --base-url says where the server is"),
         ("serve --port 80 --base-url http://h", "--port: --base-url says where the server is"),
+        ("serve --base-url http://h:99999999", "--base-url: 'http://h:99999999' is not a URL"),
         ("serve --host http://h", "--host: 'http://h' is not a host"),
         ("serve --endpoint v1/completions", "--endpoint: 'v1/completions' is not a path"),
         ("serve --endpoint /v1/embeddings", "--endpoint: '/v1/embeddings' ends neither in"),
@@ -137,6 +138,64 @@ def test_what_does_not_fit_is_one_line(outrider: Run, words: str, message: str) 
     assert code == 2
     assert err.startswith(f"error: {message}")
     assert len(err.splitlines()) == 1
+
+
+def test_files_are_tried_before_anything_is_measured(
+    outrider: Run, url: str, fake: FakeServer, tmp_path: Path
+) -> None:
+    folder = str(tmp_path)
+    (tmp_path / "file").write_text("")
+    for words, message in (
+        (("serve", "--html", folder), f"--html: {folder} is a folder; name a file"),
+        (
+            ("serve", "--save-result", "--result-dir", folder, "--result-filename", "file/r.json"),
+            f"--result-filename: the folder {folder}/file cannot be made",
+        ),
+        (("latency", "--output-json", folder), f"--output-json: {folder} is a folder"),
+    ):
+        code, _, err = outrider(*words, "--base-url", url)
+        assert code == 2
+        assert err.startswith(f"error: {message}")
+    assert fake.bodies == []
+
+
+def test_a_seed_goes_with_a_temperature_wherever_it_is_given(
+    outrider: Run, url: str, fake: FakeServer
+) -> None:
+    for words in (("--temperature", "0.5"), ("--extra-body", '{"temperature": 0.5}')):
+        code, _, err = outrider(
+            *("serve", "--base-url", url, "--num-prompts", "1", "--seed", "40", "--no-baseline"),
+            *words,
+        )
+        assert code == 0, err
+        assert fake.bodies[-1]["seed"] == 40
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "sent"), [("a,b", "c", "a"), ("", "c", "c"), ("a", "", "a")]
+)
+def test_the_key_of_our_own_server_goes_before_openai_s(
+    outrider: Run,
+    url: str,
+    fake: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    ours: str,
+    theirs: str,
+    sent: str,
+) -> None:
+    monkeypatch.setenv("OUTRIDER_API_KEY", ours)
+    monkeypatch.setenv("OPENAI_API_KEY", theirs)
+    assert outrider("serve", "--base-url", url, "--num-prompts", "1")[0] == 0
+    assert fake.headers[-1]["authorization"] == f"Bearer {sent}"
+
+
+def test_a_draft_that_none_accepted_explains_no_difference(
+    outrider: Run, url: str, fake: FakeServer
+) -> None:
+    fake.script_of = lambda body: Script(chunks=((0, 1),) * 6, steps=((4, 0),))
+    code, out, _ = outrider("serve", "--base-url", url, "--num-prompts", "2")
+    assert code == 0
+    assert "no draft token was accepted" in " ".join(out.split())
 
 
 def test_engine_options_need_no_dashes_before_them(
