@@ -96,7 +96,7 @@ def summary_table(points: Sequence[Point]) -> Table:
             number(point.get("output_throughput"), 1),
             number(baseline.get("output_throughput"), 1),
             number(throughput.get("value"), 2),
-            _range(throughput),
+            _range(throughput) if throughput and not _single(throughput) else "–",
             number(ratio_of(point, "tpot").get("value"), 2),
             number(point.get("spec_decode_acceptance_length"), 2),
             number(point.get("spec_decode_acceptance_rate"), 1),
@@ -121,7 +121,7 @@ def verdict(point: Point) -> str:
         )
     answers = ratio_of(point, "e2el")
     also = ""
-    if ratio["low"] == ratio["high"] and not open_loop and answers:
+    if _single(ratio) and not open_loop and answers:
         also = f" Answers come {answers['value']:.2f} times as fast ({_spread(answers)})."
     return (
         f"{load_title(point)}, {point['arm']}: {what} come {ratio['value']:.2f} times as fast as "
@@ -208,8 +208,13 @@ def _speedup_of(point: Point, key: str) -> str:
     return f"{ratio['value']:.2f} ({_range(ratio)})" if ratio else ""
 
 
+def _single(ratio: Mapping[str, Any]) -> bool:
+    """Whether it comes from one unit, which has no spread."""
+    return bool(ratio["low"] == ratio["high"])
+
+
 def _spread(ratio: Mapping[str, Any]) -> str:
-    if ratio["low"] == ratio["high"]:
+    if _single(ratio):
         return str(ratio["spread"])
     return f"{_range(ratio)}; {ratio['spread']}"
 

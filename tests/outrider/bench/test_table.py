@@ -82,6 +82,8 @@ def test_a_single_block_has_the_spread_of_its_answers() -> None:
         "blocks of prompts). Answers come 1.40 times as fast (1.30 to 1.50; 95 % bootstrap"
     )
     assert "Answers come" not in verdict(point())
+    assert row(shown(summary_table([one])), "8 clients")[4:6] == ["1.50", "–"]
+    assert row(shown(summary_table([point()])), "1 client")[4:6] == ["1.50", "1.40 to 2.00"]
 
 
 def test_a_rising_rate_is_an_open_loop() -> None:
