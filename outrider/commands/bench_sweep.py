@@ -212,6 +212,12 @@ def sweep(
         tell(f"wrote {page}")
 
 
+def _of_arm(note: str, old: str, new: str) -> str:
+    """A note of the arm `old` under its new name."""
+    own = note.removeprefix(f"{old}: ")
+    return note if own == note else f"{new}: {own}"
+
+
 class _Results:
     """What a sweep has measured so far, on disk after every load."""
 
@@ -236,7 +242,9 @@ class _Results:
         def keep(point: Point) -> None:
             for entry in self._reading.objects(point):
                 if k is not None:
-                    entry |= {"arm": f"K={k}", "num_speculative_tokens": k}
+                    name = f"K={k}"
+                    notes = [_of_arm(note, entry["arm"], name) for note in entry["notes"]]
+                    entry |= {"arm": name, "num_speculative_tokens": k, "notes": notes}
                 self.points.append(entry)
             write_json(self.folder / "partial.json", {"points": self.points})
 
