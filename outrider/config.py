@@ -191,6 +191,13 @@ def flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
+def client_api_key() -> str | None:
+    """The key for a server that may be Outrider's or another: ours where one is set, else the one
+    that OpenAI's own clients would send.
+    """
+    return next(iter(outrider_api_keys()), None) or openai_api_key()
+
+
 def child_environment(**changes: str) -> dict[str, str]:
     """The environment for a child process: this process's own, with `changes`."""
     return {**os.environ, **changes}

@@ -99,6 +99,11 @@ def _leave_off(among: Sequence[Choice], recommended: Choice, sequences: int) -> 
     richest = max(among, key=lambda choice: choice.tally.tokens_per_round)
     tokens = richest.tally.tokens_per_round
     name = richest.replayed.name
+    if not any(choice.tally.rounds for choice in among):
+        return (
+            "nothing can be said: no output holds a token behind its first, which comes from "
+            "prefill; give longer outputs."
+        )
     if not richest.tally.acceptance.num_draft_tokens:
         return "not worth turning on: no method found a draft; try a model-based method."
     if tokens < _LITTLE:

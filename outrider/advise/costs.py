@@ -7,7 +7,7 @@ Reads between measured counts as the verifier's controller does.
 from __future__ import annotations
 
 import json
-import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,14 @@ from verifier_service.costs import CostTable
 # One more row, in parts of a step of one row, where nobody said what it costs.
 ASSUMED_ROW_COST = 0.05
 _OPTION = "--step-cost"
-_SHAPE = 'a JSON object {rows: milliseconds} such as {"1": 20.0, "9": 24.5}, or a number >= 0'
+_SHAPE = (
+    'a JSON object {rows: milliseconds} such as {"1": 20.0, "9": 24.5}, a file that holds one, '
+    "or a number >= 0"
+)
+# Above these, sums of costs mean nothing: an hour a step, a thousand steps a row, a million rows.
+_MOST_MS = 3.6e6
+_MOST_ROW_COST = 1000.0
+_MOST_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +66,43 @@ def parse_step_cost(value: str) -> StepCost:
 
     Raises InputError naming the value and what is allowed.
     """
-    text = value
-    if not value.lstrip().startswith("{") and Path(value).is_file():
-        text = Path(value).read_text(encoding="utf-8")
+    text = value if value.lstrip().startswith("{") else _read(value)
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{_OPTION}: {shorten(value)!r}: must be {_SHAPE}") from error
     if isinstance(given, int | float) and not isinstance(given, bool):
-        if not 0 <= given < math.inf:
-            raise InputError(f"{_OPTION}: {given}: must be {_SHAPE}")
+        if not 0 <= given <= _MOST_ROW_COST:
+            raise InputError(f"{_OPTION}: {given}: must be {_SHAPE}, at most {_MOST_ROW_COST:g}")
         return StepCost("given", row_cost=float(given))
     if not isinstance(given, dict) or not given:
         raise InputError(f"{_OPTION}: {shorten(value)!r}: must be {_SHAPE}")
     return StepCost("given", {_rows(key): _milliseconds(key, ms) for key, ms in given.items()})
 
 
+def _read(value: str) -> str:
+    """What the file of that name holds; the value itself where there is no such file."""
+    try:
+        return Path(value).read_text(encoding="utf-8") if os.path.isfile(value) else value
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"{_OPTION}: {shorten(value)} cannot be read: {reason.lower()}; it must be {_SHAPE}"
+        ) from error
+
+
 def _rows(key: str) -> int:
-    if not key.isascii() or not key.isdigit() or int(key) < 1:
-        raise InputError(f"{_OPTION}: rows {key!r}: must be a whole number from 1")
+    if not key.isascii() or not key.isdigit() or len(key) > 9 or not 1 <= int(key) <= _MOST_ROWS:
+        raise InputError(
+            f"{_OPTION}: rows {shorten(key)!r}: must be a whole number from 1 to {_MOST_ROWS}"
+        )
     return int(key)
 
 
 def _milliseconds(key: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MOST_MS:
         raise InputError(
-            f"{_OPTION}: {value!r} milliseconds at {key} rows: must be a positive number"
+            f"{_OPTION}: {shorten(repr(value))} milliseconds at {key} rows: must be a positive "
+            f"number, at most {_MOST_MS:g}"
         )
     return float(value)

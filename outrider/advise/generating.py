@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from outrider.advise.fields import BadLineError
-from outrider.advise.served import base_url
+from outrider.advise.served import base_url, may_be_proxied
 from outrider.advise.traffic import Chat, Recorded, with_response
 from outrider.config import shorten
 from outrider.errors import InputError, OperationError
@@ -46,7 +46,12 @@ class Generator:
         self._pool = ThreadPoolExecutor(concurrency)
         self._window = 2 * concurrency
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = httpx.Client(base_url=self._base, timeout=_TIMEOUT_S, headers=headers)
+        self._client = httpx.Client(
+            base_url=self._base,
+            timeout=_TIMEOUT_S,
+            headers=headers,
+            trust_env=may_be_proxied(self._base),
+        )
         self._model = model
         self._gives_ids = False
         self._connected = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outrider.addresses import parse_address
-from outrider.credentials import PLAIN, Credentials, open_channel
+from outrider.credentials import PLAIN, Credentials, is_loopback, open_channel
 from outrider.errors import InputError, OperationError
 
 _TIMEOUT_S = 10.0
@@ -39,6 +39,19 @@ def is_http(url: str) -> bool:
 def base_url(url: str) -> str:
     """The server's root, however much of the API's path was given with it."""
     return url.rstrip("/").removesuffix("/v1")
+
+
+def may_be_proxied(url: str) -> bool:
+    """Whether the environment's web proxy is asked for it: never for this machine's own servers.
+
+    Raises InputError for what is no URL.
+    """
+    import httpx
+
+    try:
+        return not is_loopback(httpx.URL(url).host)
+    except httpx.InvalidURL as error:
+        raise InputError(f"--url: {url!r} is not a URL: {error}") from error
 
 
 def speaks_outrider(url: str, api_key: str | None = None) -> bool:
@@ -100,8 +113,13 @@ def _verifiers(base: str, api_key: str | None) -> list[str] | None:
 
     try:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        answer = httpx.get(f"{base}/health", timeout=_TIMEOUT_S, headers=headers)
-    except httpx.HTTPError as error:
+        answer = httpx.get(
+            f"{base}/health",
+            timeout=_TIMEOUT_S,
+            headers=headers,
+            trust_env=may_be_proxied(base),
+        )
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise OperationError(f"--url: {base} does not answer: {error}") from error
     if answer.status_code >= 500:
         raise OperationError(f"--url: {base}/health answers {answer.status_code}")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from outrider.bench.arrivals import arrival_offsets
+from outrider.bench.arrivals import Ramp, arrival_offsets, ramped_offsets
 from outrider.bench.client import Ask, Server
 from outrider.bench.drafts import DraftCounts
 from outrider.bench.load import Block, run_block
@@ -48,7 +48,8 @@ class Arm:
 class Load:
     """When requests are sent, and how often: each of `runs` sends all prompts.
 
-    `block_size` is a number of prompts, None: chosen by the rest.
+    `block_size` is a number of prompts, None: chosen by the rest. With `ramp` the rate is what it
+    says; `request_rate` is infinite then.
     """
 
     max_concurrency: int | None = None
@@ -57,6 +58,24 @@ class Load:
     seed: int = 0
     block_size: int | None = None
     runs: int = 1
+    ramp: Ramp | None = None
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether requests are due at times of their own."""
+        return self.ramp is not None or not math.isinf(self.request_rate)
+
+    def offsets(self, number: int, part: Sequence[tuple[int, Sample]], total: int) -> list[float]:
+        """Seconds at which the requests of a run's block `number` are due; `total` is the run's."""
+        seed = self.seed + number
+        if self.ramp is None:
+            return arrival_offsets(
+                len(part), self.request_rate, burstiness=self.burstiness, seed=seed
+            )
+        first = part[0][0] if part else 0
+        return ramped_offsets(
+            first, len(part), total, self.ramp, burstiness=self.burstiness, seed=seed
+        )
 
     def blocks(self, samples: Sequence[Sample]) -> list[list[tuple[int, Sample]]]:
         """(index, sample) in blocks; a last one too small for the load joins the one before."""
@@ -74,14 +93,16 @@ class Load:
     def _size(self, count: int) -> int:
         if self.block_size is not None:
             return self.block_size
-        if not math.isinf(self.request_rate):
+        if self.open_loop:
             return max(math.ceil(count / _OPEN_LOOP_BLOCKS), 1)
         if self.max_concurrency is None:
             return max(count, 1)
         if self.max_concurrency == 1:
             return 1
         # Each client gets at least two prompts: when a block ends, some clients wait for others.
-        return max(2 * self.max_concurrency, math.ceil(count / _MAX_BLOCKS))
+        # Where that is one block, which has no spread, one prompt must do.
+        each = 2 if count >= 4 * self.max_concurrency else 1
+        return max(each * self.max_concurrency, math.ceil(count / _MAX_BLOCKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +136,7 @@ async def measure(
     blocks: list[list[Block]] = [[] for _ in arms]
     counted: list[DraftCounts | None] = [None for _ in arms]
     for number, part in enumerate(load.blocks(samples)):
-        offsets = arrival_offsets(
-            len(part), load.request_rate, burstiness=load.burstiness, seed=load.seed + number
-        )
+        offsets = load.offsets(number, part, load.runs * len(samples))
         for turn in range(len(arms)):
             place = (turn + number) % len(arms)
             arm = arms[place]

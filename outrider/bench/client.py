@@ -22,10 +22,10 @@ from outrider.bench.records import Record
 from outrider.bench.samples import Backend, Sample
 from outrider.bench.sse import event_data
 from outrider.config import shorten
+from outrider.credentials import is_loopback
 from outrider.errors import InputError, OperationError
 
 _CONNECT_S = 10.0
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class RefusedError(Exception):
@@ -41,7 +41,8 @@ class Ask:
     """How every request of a run is asked; `body` is merged into each request's own.
 
     `running_usage` asks for `stream_options.continuous_usage_stats`, which is vLLM's and ours;
-    `seed` makes a seed of its own for each prompt, the same for every arm (None: none is sent).
+    `seed` makes a seed of its own for each prompt, the same for every arm (None: none is sent);
+    `endpoint` is a path instead of the backend's own (empty).
     """
 
     backend: Backend
@@ -49,6 +50,12 @@ class Ask:
     body: Mapping[str, Any] = field(default_factory=dict)
     running_usage: bool = True
     seed: int | None = None
+    endpoint: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where requests go."""
+        return self.endpoint or self.backend.path
 
 
 class Server(AbstractAsyncContextManager["Server"]):
@@ -60,20 +67,23 @@ class Server(AbstractAsyncContextManager["Server"]):
         *,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 600.0,
+        insecure: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """`timeout_s` is the longest silence of an answer that is waited for.
+        """`timeout_s` is the longest silence of an answer that is waited for; `insecure` takes any
+        certificate.
 
         Raises InputError where `base_url` is no HTTP URL.
         """
         self.url = root_url(base_url)
-        loopback = httpx.URL(self.url).host in _LOOPBACK
+        loopback = is_loopback(httpx.URL(self.url).host)
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers=dict(headers or {}),
             timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             trust_env=not loopback,
+            verify=not insecure,
             transport=transport,
         )
 
@@ -135,7 +145,7 @@ class Server(AbstractAsyncContextManager["Server"]):
         loop = asyncio.get_running_loop()
         reading, closed = Reading(), False
         sent = loop.time()
-        async with self._http.stream("POST", ask.backend.path, json=body) as response:
+        async with self._http.stream("POST", ask.path, json=body) as response:
             if response.status_code != httpx.codes.OK:
                 await response.aread()
                 raise RefusedError(response.status_code, _words(response))
@@ -167,6 +177,7 @@ def root_url(base_url: str) -> str:
     try:
         url = httpx.URL(base_url)
         usable = url.scheme in ("http", "https") and bool(url.host)
+        usable = usable and (url.port is None or 0 < url.port < 65536)
     except httpx.InvalidURL:
         usable = False
     if not usable:

@@ -38,6 +38,11 @@ def load(name: str, path: Path | None, *, category: str | None = None) -> list[S
     """
     dataset = DATASETS.get(name)
     if dataset is None:
+        if name in _ELSEWHERE:
+            raise InputError(
+                f"--dataset-name: {name!r} is vLLM's and not here: {_ELSEWHERE[name]}; choose one "
+                f"of {', '.join(DATASETS)}"
+            )
         raise InputError(f"--dataset-name: {name!r} is not one of {', '.join(DATASETS)}")
     if path is None:
         if name != OWN:
@@ -171,11 +176,23 @@ def _custom(label: str, row: Row) -> Sample:
         messages = row["messages"]
         if not isinstance(messages, list) or not messages:
             raise ValueError("messages must be a list of messages")
+        if not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
+            raise ValueError("each of messages must be an object with role and content")
         whole = tuple(dict(message) for message in messages)
         return Sample(name, messages=whole, category=category, output_len=output_len)
     return Sample(name, _text(row, "prompt"), category=category, output_len=output_len)
 
 
+_NOISE: Final = "nothing can be guessed of text that was made up at random"
+_NO_TEXT: Final = "prompts are texts"
+# Names of `vllm bench` that someone may type.
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("random", "burstgpt", "prefix_repetition", "timed_trace"), _NOISE),
+    **dict.fromkeys(("random-mm", "custom_audio", "custom_image", "random-rerank"), _NO_TEXT),
+    "hf": "no data set is fetched from a hub; give its file as custom",
+    "sonnet": "give the file as custom",
+    "speed_bench": "give its file as custom",
+}
 DATASETS: Final[Mapping[str, Dataset]] = {
     OWN: Dataset(_own, "each line needs name, category and prompt", 128),
     "spec_bench": Dataset(

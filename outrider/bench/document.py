@@ -112,9 +112,18 @@ def servers_object(outcome: Outcome) -> list[dict[str, Any]]:
 def load_object(load: Load) -> dict[str, Any]:
     """The load; an infinite rate is the string `inf`, as JSON has no infinity."""
     infinite = math.isinf(load.request_rate)
+    ramp = load.ramp
+    rise: dict[str, Any] = {}
+    if ramp is not None:
+        rise = {
+            "ramp_up_strategy": ramp.strategy.value,
+            "ramp_up_start_rps": ramp.start,
+            "ramp_up_end_rps": ramp.end,
+        }
     return {
         "request_rate": "inf" if infinite else load.request_rate,
-        "burstiness": load.burstiness,
+        **rise,
+        "burstiness": "inf" if math.isinf(load.burstiness) else load.burstiness,
         "max_concurrency": load.max_concurrency,
         "num_runs": load.runs,
     }

@@ -36,12 +36,18 @@ def point_notes(point: Point, repeated: bool) -> list[str]:
                 f"{run.arm.name}: the server drafted nothing, in none of {len(told)} answers; its "
                 "log says why speculation is off."
             )
+        elif told and not run.arm.is_baseline and not any(drafts.accepted for drafts in told):
+            notes.append(
+                f"{run.arm.name}: no draft token was accepted: where it is faster than the "
+                "baseline, the machine was."
+            )
     baseline = point.baseline
     if baseline is not None and any(r.drafts and r.drafts.drafted for r in baseline.records):
         notes.append("The baseline was not plain: its answers report draft tokens.")
     if any(r.arm.profile.drafts is DraftSource.COUNTERS for r in point.speculative):
         notes.append(f"Acceptance comes from {DraftSource.COUNTERS.value}.")
-    if repeated or point.load.runs > 1:
+    again = repeated or point.load.runs > 1
+    if again:
         notes.append(
             "Prompts were asked more than once. A proposer that learns from earlier answers "
             "(suffix) accepts more of them than of new traffic."
@@ -55,9 +61,9 @@ def point_notes(point: Point, repeated: bool) -> list[str]:
         notes.append(
             f"This command used {point.client_cpu:.0%} of a core: it may have been the bottleneck."
         )
-    if any(r.arm.profile.kind is Kind.OTHER for r in point.runs):
+    if again and any(r.arm.profile.kind is Kind.OTHER for r in point.runs):
         notes.append(
-            "The server takes no cache_salt: whichever arm asks second may find prompts in the "
+            "The server takes no cache_salt: prompts that were asked before may be found in its "
             "prefix cache."
         )
     return notes

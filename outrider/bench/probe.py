@@ -100,7 +100,7 @@ async def probe(server: Server, model: str | None, sample: Sample, ask: Ask) -> 
             reading = await _first_answer(server, chosen, short, asked)
         except RefusedError as refused:
             raise OperationError(
-                f"{server.url}{ask.backend.path} refuses the first request: {refused}"
+                f"{server.url}{ask.path} refuses the first request: {refused}"
             ) from refused
     kind = _kind(entries[served.index(chosen)], reading.fingerprint)
     drafts = DraftSource.NONE
@@ -115,16 +115,14 @@ async def _first_answer(server: Server, model: str, sample: Sample, ask: Ask) ->
     try:
         _, reading, closed = await server.stream(model, 0, sample, ask, {})
     except httpx.HTTPError as error:
-        raise OperationError(
-            f"{server.url}{ask.backend.path} gives no answer: {reason(error)}"
-        ) from error
+        raise OperationError(f"{server.url}{ask.path} gives no answer: {reason(error)}") from error
     except ValueError as error:
         raise OperationError(
-            f"{server.url}{ask.backend.path} does not answer with a stream of events: {error}"
+            f"{server.url}{ask.path} does not answer with a stream of events: {error}"
         ) from error
     record = reading.record(0, sample.name, 0.0, closed=closed)
     if record.error:
-        raise OperationError(f"{server.url}{ask.backend.path}: {record.error}")
+        raise OperationError(f"{server.url}{ask.path}: {record.error}")
     return reading
 
 

@@ -64,6 +64,8 @@ def progress_bar(shown: bool) -> Iterator[Watcher]:
             self._failed = 0
 
         def start(self, total: int, what: str) -> None:
+            # Before that there is nothing to show, and an error stands on a line of its own.
+            self._progress.start()
             self._failed = 0
             self._task = self._progress.add_task(what, total=total, state="")
 
@@ -74,5 +76,9 @@ def progress_bar(shown: bool) -> Iterator[Watcher]:
             failed = f", {self._failed} failed" if self._failed else ""
             self._progress.update(self._task, advance=1, state=f"{arm.name}{failed}")
 
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    progress = Progress(*columns, console=Console(stderr=True))
+    try:
         yield Bar(progress)
+    finally:
+        if progress.tasks:
+            progress.stop()

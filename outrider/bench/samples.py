@@ -71,16 +71,19 @@ def choose(
     output_len: int | None = None,
     shuffle: bool = True,
     seed: int = 0,
+    oversample: bool = True,
 ) -> Chosen:
     """`count` samples in an order that `seed` decides; None: `default_count`, or all if fewer.
 
-    A count above the number of samples begins anew with them. `output_len` overrides each
-    sample's own.
+    A count above the number of samples begins anew with them, or is that number where not
+    `oversample`. `output_len` overrides each sample's own.
     """
     order = list(samples)
     if shuffle:
         random.Random(seed).shuffle(order)
     wanted = min(default_count, len(order)) if count is None else count
+    if not oversample:
+        wanted = min(wanted, len(order))
     rounds = -(-wanted // len(order))
     taken = (order * rounds)[:wanted]
     if output_len is not None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from outrider.bench.arms import Load
 from outrider.errors import InputError, OperationError
 
 # Options whose values may be secret and are not kept with a result.
@@ -30,12 +31,30 @@ def writable_folder(folder: Path, option: str) -> Path:
     return folder
 
 
-def result_name(label: str, rate: float, clients: int | None, model: str, date: str) -> str:
+def writable_file(path: Path, option: str) -> Path:
+    """`path`, its folder made if it is not there; asked before a measurement, which would be lost.
+
+    Raises InputError where it cannot be written.
+    """
+    if path.is_dir():
+        raise InputError(f"{option}: {path} is a folder; name a file")
+    writable_folder(path.absolute().parent, option)
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InputError(f"{option}: the file {path} cannot be written")
+    return path
+
+
+def result_name(label: str, load: Load, model: str, date: str) -> str:
     """A file's name as `vllm bench serve` forms it."""
+    clients, ramp = load.max_concurrency, load.ramp
     concurrency = "" if clients is None else f"-concurrency{clients}"
+    rate = f"{load.request_rate:g}qps"
+    if ramp is not None:
+        rate = f"ramp-up-{ramp.strategy.value}-{ramp.start:g}qps-{ramp.end:g}qps"
+    label = re.sub(r"[/\\\0]", "_", label)
     stamp = re.sub(r"[^0-9TZ]", "", date)
     base = re.sub(r"[^\w.-]+", "_", model.rpartition("/")[2])
-    return f"{label}-{rate:g}qps{concurrency}-{base}-{stamp}.json"
+    return f"{label}-{rate}{concurrency}-{base}-{stamp}.json"
 
 
 def write_json(path: Path, document: Mapping[str, Any], *, append: bool = False) -> None:

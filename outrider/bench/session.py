@@ -31,6 +31,7 @@ class Target:
 
     `baseline_url` is a server without speculation; without it the baseline is asked of the same
     server, where a request can turn speculation off. `baseline` False: none is measured.
+    `insecure` takes any certificate.
     """
 
     base_url: str
@@ -40,6 +41,7 @@ class Target:
     headers: Mapping[str, str] = field(default_factory=dict)
     ready_timeout_s: float = 0.0
     request_timeout_s: float = 600.0
+    insecure: bool = False
     transports: Mapping[str, httpx.AsyncBaseTransport] = field(default_factory=dict)
 
 
@@ -129,7 +131,9 @@ def describe_load(load: Load) -> str:
     """For instance `8 clients` or `2 requests/s`."""
     clients = load.max_concurrency
     parts = [] if clients is None else [f"{clients} client{'' if clients == 1 else 's'}"]
-    if load.request_rate != float("inf"):
+    if load.ramp is not None:
+        parts.append(f"{load.ramp.start:g} to {load.ramp.end:g} requests/s")
+    elif load.open_loop:
         parts.append(f"{load.request_rate:g} requests/s")
     return ", ".join(parts) or "all at once"
 
@@ -193,6 +197,7 @@ async def _reach(
             url,
             headers=target.headers,
             timeout_s=target.request_timeout_s,
+            insecure=target.insecure,
             transport=target.transports.get(url),
         )
     )

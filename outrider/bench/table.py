@@ -96,7 +96,7 @@ def summary_table(points: Sequence[Point]) -> Table:
             number(point.get("output_throughput"), 1),
             number(baseline.get("output_throughput"), 1),
             number(throughput.get("value"), 2),
-            _range(throughput),
+            _range(throughput) if throughput and not _single(throughput) else "–",
             number(ratio_of(point, "tpot").get("value"), 2),
             number(point.get("spec_decode_acceptance_length"), 2),
             number(point.get("spec_decode_acceptance_rate"), 1),
@@ -106,7 +106,7 @@ def summary_table(points: Sequence[Point]) -> Table:
 
 def verdict(point: Point) -> str:
     """The answer in one sentence."""
-    open_loop = point.get("request_rate") != "inf"
+    open_loop = point.get("request_rate") != "inf" or "ramp_up_strategy" in point
     # At a fixed rate both arms must do the same work in the same time: only latency can differ.
     key, what = ("e2el", "answers") if open_loop else ("output_throughput", "tokens")
     ratio = ratio_of(point, key)
@@ -119,10 +119,13 @@ def verdict(point: Point) -> str:
             f" {point['speedup']['same_answers']} of {point['speedup']['compared_answers']} "
             "answers have the same text."
         )
-    value = ratio["value"]
+    answers = ratio_of(point, "e2el")
+    also = ""
+    if _single(ratio) and not open_loop and answers:
+        also = f" Answers come {answers['value']:.2f} times as fast ({_spread(answers)})."
     return (
-        f"{load_title(point)}, {point['arm']}: {what} come {value:.2f} times as fast as without "
-        f"({_range(ratio)}; {ratio['spread']}).{same}"
+        f"{load_title(point)}, {point['arm']}: {what} come {ratio['value']:.2f} times as fast as "
+        f"without ({_spread(ratio)}).{also}{same}"
     )
 
 
@@ -149,7 +152,10 @@ def all_notes(notes: Sequence[str], points: Sequence[Point]) -> list[str]:
 def load_title(point: Point) -> str:
     clients, rate = point.get("max_concurrency"), point.get("request_rate")
     parts = [] if clients is None else [f"{clients} client{'' if clients == 1 else 's'}"]
-    if rate != "inf":
+    if "ramp_up_strategy" in point:
+        start, end = point["ramp_up_start_rps"], point["ramp_up_end_rps"]
+        parts.append(f"{start:g} to {end:g} requests/s")
+    elif rate != "inf":
         parts.append(f"{rate:g} requests/s")
     return ", ".join(parts) or "all at once"
 
@@ -200,6 +206,17 @@ def _speedup_of(point: Point, key: str) -> str:
     }.get(key)
     ratio = ratio_of(point, name) if name else {}
     return f"{ratio['value']:.2f} ({_range(ratio)})" if ratio else ""
+
+
+def _single(ratio: Mapping[str, Any]) -> bool:
+    """Whether it comes from one unit, which has no spread."""
+    return bool(ratio["low"] == ratio["high"])
+
+
+def _spread(ratio: Mapping[str, Any]) -> str:
+    if _single(ratio):
+        return str(ratio["spread"])
+    return f"{_range(ratio)}; {ratio['spread']}"
 
 
 def _range(ratio: Mapping[str, Any]) -> str:

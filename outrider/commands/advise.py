@@ -14,7 +14,7 @@ from outrider.addresses import parse_address
 from outrider.commands.models import open_store, print_line, pull_with_progress
 from outrider.commands.options import CacheDir
 from outrider.commands.security_options import TlsCa, TlsCert, TlsKey, credentials_of
-from outrider.config import MAX_SPECULATIVE_TOKENS, nearest
+from outrider.config import MAX_SPECULATIVE_TOKENS, client_api_key, nearest
 from outrider.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from outrider.advise.run import Progress
 
 _MOST_SEQUENCES = 1024
+_PIPE_COLUMNS = 140
 
 
 def advise(
@@ -86,7 +87,13 @@ def advise(
     served_model: Annotated[
         str | None, typer.Option(help="Model asked for.  [default: the server's first]")
     ] = None,
-    api_key: Annotated[str | None, typer.Option(help="Sent to --url as a bearer token.")] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            help="Sent to --url as a bearer token.  [default: $OUTRIDER_API_KEY, else "
+            "$OPENAI_API_KEY]"
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Only so many requests; 0: all.")] = 0,
     skip_bad_lines: Annotated[
         bool, typer.Option("--skip-bad-lines", help="Count lines that cannot be used; go on.")
@@ -143,7 +150,7 @@ def advise(
                 max_tokens=max_tokens,
                 concurrency=concurrency,
                 served_model=served_model,
-                api_key=api_key,
+                api_key=api_key or client_api_key(),
                 credentials=credentials_of(tls_cert, tls_key, tls_ca),
             ),
             progress,
@@ -155,7 +162,9 @@ def advise(
         return
     from rich.console import Console
 
-    show(outcome, Console())
+    # A pipe has no width of its own; eighty columns would cut the tables.
+    console = Console()
+    show(outcome, console if console.is_terminal else Console(width=_PIPE_COLUMNS))
 
 
 def _counts(option: str, value: str, most: int, *, rising: bool = True) -> tuple[int, ...]:

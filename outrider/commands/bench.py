@@ -8,38 +8,50 @@ from typing import Annotated, Any
 
 import typer
 
+from outrider.commands import bench_load_options as load_options
 from outrider.commands import bench_offline, bench_sweep
 from outrider.commands import bench_options as o
+from outrider.commands import bench_server_options as server
 from outrider.commands.bench_running import Kept, Reading, print_report, run, tell, write_page
+from outrider.commands.bench_words import EngineCommand, SweepCommand, VllmCommand
 from outrider.errors import InputError
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Measure an OpenAI-compatible server, speculation against no speculation.",
 )
-app.command("sweep")(bench_sweep.sweep)
-app.command("latency", context_settings={"allow_extra_args": True})(bench_offline.latency)
-app.command("throughput", context_settings={"allow_extra_args": True})(bench_offline.throughput)
+app.command("sweep", cls=SweepCommand)(bench_sweep.sweep)
+for offline in (bench_offline.latency, bench_offline.throughput):
+    app.command(cls=EngineCommand, context_settings={"allow_extra_args": True})(offline)
 
 
-@app.command()
+@app.command(cls=VllmCommand)
 def serve(
     base_url: o.BaseUrl = None,
+    host: server.Host = None,
+    port: server.Port = None,
+    endpoint: server.Endpoint = None,
     baseline_url: o.BaselineUrl = None,
     no_baseline: o.NoBaseline = False,
     model: o.ModelName = None,
-    backend: o.BackendName = "openai-chat",
+    served_model_name: server.ServedModelName = None,
+    backend: server.BackendOrEndpoint = None,
     dataset_name: o.DatasetName = "outrider",
     dataset_path: o.DatasetPath = None,
     dataset_category: o.Category = None,
+    input_len: load_options.InputLen = None,
     output_len: o.OutputLen = None,
     num_prompts: o.NumPrompts = None,
+    no_oversample: load_options.NoOversample = False,
     disable_shuffle: o.DisableShuffle = False,
     seed: o.Seed = 0,
     request_rate: Annotated[
         float, typer.Option(help="Requests a second, or inf: all are due at once.")
     ] = math.inf,
-    burstiness: o.Burstiness = 1.0,
+    burstiness: load_options.Burstiness = 1.0,
+    ramp_up_strategy: load_options.RampUpStrategy = None,
+    ramp_up_start: load_options.RampUpStart = None,
+    ramp_up_end: load_options.RampUpEnd = None,
     max_concurrency: Annotated[
         int | None, typer.Option(min=1, help="Most requests under way at once.  [default: any]")
     ] = None,
@@ -58,6 +70,7 @@ def serve(
     frequency_penalty: o.FrequencyPenalty = None,
     presence_penalty: o.PresencePenalty = None,
     repetition_penalty: o.RepetitionPenalty = None,
+    logprobs: o.Logprobs = None,
     extra_body: o.ExtraBody = None,
     goodput: o.Goodput = None,
     percentile_metrics: o.PercentileMetrics = "ttft,tpot,itl,e2el",
@@ -81,6 +94,7 @@ def serve(
     label: o.Label = None,
     metadata: o.Metadata = None,
     header: o.Header = None,
+    insecure: server.Insecure = False,
     ready_check_timeout_sec: o.ReadyTimeout = 0.0,
     request_timeout_sec: o.RequestTimeout = 600.0,
     shared_prefix_cache: o.SharedPrefixCache = False,
@@ -90,7 +104,12 @@ def serve(
     from outrider.bench.arms import Load
     from outrider.bench.client import Ask
     from outrider.bench.plots import require_plots
-    from outrider.bench.saving import result_name, writable_folder, write_json
+    from outrider.bench.saving import (
+        result_name,
+        writable_file,
+        writable_folder,
+        write_json,
+    )
     from outrider.bench.session import Target, Wanted
 
     chosen, default_len = o.read_samples(
@@ -101,17 +120,21 @@ def serve(
         output_len=output_len,
         shuffle=not disable_shuffle,
         seed=seed,
+        oversample=not no_oversample,
     )
+    kind, path = server.backend_and_endpoint(backend, endpoint)
     body = o.read_body(
         {
             "temperature": temperature,
             "ignore_eos": ignore_eos or None,
+            "truncate_prompt_tokens": input_len,
             "top_p": top_p,
             "top_k": top_k,
             "min_p": min_p,
             "frequency_penalty": frequency_penalty,
             "presence_penalty": presence_penalty,
             "repetition_penalty": repetition_penalty,
+            **o.logprobs_fields(logprobs, kind),
         },
         extra_body,
     )
@@ -123,25 +146,33 @@ def serve(
         repeated=chosen.repeated,
         detailed=save_detailed,
     )
+    rate = o.read_rates(str(request_rate))[0]
     load = Load(
         max_concurrency=max_concurrency,
-        request_rate=o.read_rates(str(request_rate))[0],
-        burstiness=o.check_burstiness(burstiness),
+        request_rate=rate,
+        burstiness=load_options.check_burstiness(burstiness),
         seed=seed,
         block_size=block_size,
         runs=num_runs,
+        ramp=load_options.read_ramp(ramp_up_strategy, ramp_up_start, ramp_up_end, rate),
     )
     if html is not None:
         require_plots()
-        writable_folder(html.absolute().parent, "--html")
-    if save_result or append_result:
+        writable_file(html, "--html")
+    keep = save_result or append_result
+    if keep:
         writable_folder(result_dir, "--result-dir")
+        if result_filename is not None:
+            writable_file(result_dir / result_filename, "--result-filename")
+    elif save_detailed or result_filename is not None:
+        given = "--save-detailed" if save_detailed else "--result-filename"
+        raise InputError(f"{given}: nothing is kept without --save-result or --append-result")
     kept = Kept(
         "serve",
         label,
         o.read_pairs(metadata, "--metadata"),
         {
-            "backend": backend,
+            "backend": kind.value,
             "dataset_name": dataset_name,
             "num_prompts": len(chosen.samples),
             "output_len": default_len,
@@ -151,17 +182,24 @@ def serve(
     )
     outcome = run(
         Target(
-            base_url=base_url or o.DEFAULT_URL,
+            base_url=server.server_url(base_url, host, port),
             baseline_url=baseline_url,
-            model=model,
+            model=served_model_name or model,
             baseline=not no_baseline,
             headers=o.read_headers(header),
             ready_timeout_s=ready_check_timeout_sec,
             request_timeout_s=request_timeout_sec,
+            insecure=insecure,
         ),
         Wanted(
             chosen,
-            Ask(o.read_backend(backend), default_len, body, seed=seed if temperature else None),
+            Ask(
+                kind,
+                default_len,
+                body,
+                seed=seed if body.get("temperature") else None,
+                endpoint=path,
+            ),
             (load,),
             ks=(num_speculative_tokens,),
             proposer=proposer,
@@ -174,15 +212,15 @@ def serve(
     head = kept.header(outcome)
     document: dict[str, Any] = {
         **head,
-        "backend": backend,
+        "backend": kind.value,
         "num_prompts": len(chosen.samples),
         **point,
         "notes": [*head["notes"], *point["notes"]],
     }
     print_report([point], outcome.notes, reading.times)
-    if save_result or append_result:
+    if keep:
         name = result_filename or result_name(
-            label or backend, load.request_rate, max_concurrency, head["model_id"], head["date"]
+            label or kind.value, load, head["model_id"], head["date"]
         )
         write_json(result_dir / name, document, append=append_result)
         tell(f"saved {result_dir / name}")
@@ -199,14 +237,15 @@ def report(
 ) -> None:
     """Show a saved result again, or make its page."""
     from outrider.bench.document import points_of
-    from outrider.bench.saving import read_json, writable_folder
+    from outrider.bench.saving import read_json, writable_file
 
     document = read_json(result)
     times = o.read_times(percentile_metrics)
+    if html is not None:
+        writable_file(html, "--html")
     try:
         print_report(points_of(document), document["notes"], times)
         if html is not None:
-            writable_folder(html.absolute().parent, "--html")
             write_page(html, document)
             tell(f"wrote {html}")
     except (KeyError, TypeError) as error:

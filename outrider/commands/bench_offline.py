@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.commands import bench_options as o
+from outrider.commands.bench_load_options import InputLen
 from outrider.commands.bench_running import Kept, Reading, print_report, run, tell, write_page
 from outrider.commands.bench_serving import served
 from outrider.commands.models import print_line
@@ -36,12 +37,6 @@ _SpeculativeConfig = Annotated[
         "--speculative-config", "-sc", help="Of the server that is started; see outrider serve."
     ),
 ]
-_InputLen = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Keep only so many tokens at a prompt's end.  [default: the whole prompt]"
-    ),
-]
 _OutputLen = Annotated[int, typer.Option(min=1, help="Tokens of each answer.")]
 _StopAtEos = Annotated[
     bool, typer.Option("--stop-at-eos", help="Let answers end where the model ends them.")
@@ -62,7 +57,7 @@ def latency(
     batch_size: Annotated[int, typer.Option(min=1, help="Requests sent together.")] = 8,
     num_iters: Annotated[int, typer.Option(min=1, help="Batches that are measured.")] = 10,
     num_iters_warmup: Annotated[int, typer.Option(min=0, help="Batches before.")] = 2,
-    input_len: _InputLen = None,
+    input_len: InputLen = None,
     output_len: _OutputLen = 128,
     dataset_name: o.DatasetName = "outrider",
     dataset_path: o.DatasetPath = None,
@@ -148,7 +143,7 @@ def throughput(
     ] = None,
     num_warmups: o.NumWarmups = None,
     num_runs: Annotated[int, typer.Option(min=1, help="How often all prompts are sent.")] = 1,
-    input_len: _InputLen = None,
+    input_len: InputLen = None,
     output_len: _OutputLen = 128,
     dataset_name: o.DatasetName = "outrider",
     dataset_path: o.DatasetPath = None,
@@ -239,7 +234,7 @@ def _measure(
     seconds of each block with speculation and without, and returns their line."""
     from outrider.bench.client import Ask
     from outrider.bench.plots import require_plots
-    from outrider.bench.saving import writable_folder, write_json
+    from outrider.bench.saving import writable_file, write_json
     from outrider.bench.session import Target, Wanted
 
     fields: Mapping[str, object] = {
@@ -252,9 +247,11 @@ def _measure(
         require_plots()
     for path, option in ((html, "--html"), (output_json, "--output-json")):
         if path is not None:
-            writable_folder(path.absolute().parent, option)
+            writable_file(path, option)
     reading = Reading(seed=seed, repeated=chosen.repeated)
-    ask = Ask(o.read_backend(backend), output_len, body, seed=seed if temperature else None)
+    ask = Ask(
+        o.read_backend(backend), output_len, body, seed=seed if body.get("temperature") else None
+    )
     settings = {
         "backend": backend,
         "dataset_name": dataset_name,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.config import openai_api_key, shorten
+from outrider.config import client_api_key, shorten
 from outrider.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,9 +79,6 @@ DisableShuffle = Annotated[
     bool, typer.Option("--disable-shuffle", help="Take the prompts in the file's order.")
 ]
 Seed = Annotated[int, typer.Option(help="Of the prompts' order, the arrivals and the bootstrap.")]
-Burstiness = Annotated[
-    float, typer.Option(help="Scatter of arrivals: 1 Poisson, below burstier, above steadier.")
-]
 NumWarmups = Annotated[
     int | None,
     typer.Option(min=0, help="Short requests before, to each arm.  [default: clients, at most 8]"),
@@ -104,6 +101,9 @@ MinP = Annotated[float | None, typer.Option(help="Sent with each request.")]
 FrequencyPenalty = Annotated[float | None, typer.Option(help="Sent with each request.")]
 PresencePenalty = Annotated[float | None, typer.Option(help="Sent with each request.")]
 RepetitionPenalty = Annotated[float | None, typer.Option(help="Sent with each request.")]
+Logprobs = Annotated[
+    int | None, typer.Option(min=0, max=20, help="Ask for so many log-probabilities a token.")
+]
 ExtraBody = Annotated[str | None, typer.Option(help="JSON object merged into each request.")]
 Proposer = Annotated[
     str | None, typer.Option(help="Draft with this one of the server's proposers (Outrider only).")
@@ -164,6 +164,7 @@ def read_samples(
     output_len: int | None = None,
     shuffle: bool = True,
     seed: int = 0,
+    oversample: bool = True,
 ) -> tuple[Chosen, int]:
     """The prompts, and the most tokens of an answer where a prompt has no number of its own."""
     from outrider.bench.datasets import DATASETS, load
@@ -176,6 +177,7 @@ def read_samples(
         output_len=output_len,
         shuffle=shuffle,
         seed=seed,
+        oversample=oversample,
     )
     return chosen, output_len or DATASETS[name].output_len
 
@@ -196,6 +198,15 @@ def read_body(fields: Mapping[str, object], extra: str | None) -> dict[str, Any]
     return merged(body, more)
 
 
+def logprobs_fields(count: int | None, backend: Backend) -> dict[str, object]:
+    """What asks for log-probabilities at the endpoint of `backend`."""
+    if count is None:
+        return {}
+    if backend.value == "openai-chat":
+        return {"logprobs": True, "top_logprobs": count}
+    return {"logprobs": count}
+
+
 def read_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, str]:
     """KEY=VALUE entries. Raises InputError."""
     result = {}
@@ -208,9 +219,9 @@ def read_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def read_headers(pairs: Sequence[str] | None) -> dict[str, str]:
-    """`--header` entries, and a key from $OPENAI_API_KEY where none of them carries one."""
+    """`--header` entries, and a key from the environment where none of them carries one."""
     headers = read_pairs(pairs, "--header")
-    key = openai_api_key()
+    key = client_api_key()
     if key and not any(name.lower() == "authorization" for name in headers):
         headers["Authorization"] = f"Bearer {key}"
     return headers
@@ -265,13 +276,6 @@ def read_counts(written: str, option: str, lowest: int = 1) -> list[int]:
         f"a whole number from {lowest}",
     )
     return list(dict.fromkeys(int(number) for number in numbers))
-
-
-def check_burstiness(value: float) -> float:
-    """Raises InputError unless it is above 0."""
-    if not value > 0 or math.isinf(value):
-        raise InputError(f"--burstiness: {value:g} is not a number above 0")
-    return value
 
 
 def _numbers(written: str, option: str, allowed: Callable[[float], bool], rule: str) -> list[float]:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outrider.commands import bench_load_options as load_options
 from outrider.commands import bench_options as o
+from outrider.commands import bench_server_options as server
 from outrider.commands.bench_running import Kept, Reading, print_report, run, tell, write_page
 from outrider.commands.bench_serving import started
 from outrider.commands.models import print_line
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 def sweep(
     base_url: o.BaseUrl = None,
+    host: server.Host = None,
+    port: server.Port = None,
+    endpoint: server.Endpoint = None,
     baseline_url: o.BaselineUrl = None,
     no_baseline: o.NoBaseline = False,
     serve_cmd: Annotated[
@@ -34,7 +39,8 @@ def sweep(
         float, typer.Option(min=1.0, help="Seconds that --serve-cmd may take to start.")
     ] = 300.0,
     model: o.ModelName = None,
-    backend: o.BackendName = "openai-chat",
+    served_model_name: server.ServedModelName = None,
+    backend: server.BackendOrEndpoint = None,
     dataset_name: o.DatasetName = "outrider",
     dataset_path: o.DatasetPath = None,
     dataset_category: o.Category = None,
@@ -48,7 +54,7 @@ def sweep(
     request_rate: Annotated[
         str | None, typer.Option(help="Requests a second, separated by commas, instead of clients.")
     ] = None,
-    burstiness: o.Burstiness = 1.0,
+    burstiness: load_options.Burstiness = 1.0,
     num_speculative_tokens: Annotated[
         str | None, typer.Option(help="K, separated by commas.  [default: the server's own]")
     ] = None,
@@ -58,6 +64,12 @@ def sweep(
     proposer: o.Proposer = None,
     ignore_eos: o.IgnoreEos = False,
     temperature: o.Temperature = 0.0,
+    top_p: o.TopP = None,
+    top_k: o.TopK = None,
+    min_p: o.MinP = None,
+    frequency_penalty: o.FrequencyPenalty = None,
+    presence_penalty: o.PresencePenalty = None,
+    repetition_penalty: o.RepetitionPenalty = None,
     extra_body: o.ExtraBody = None,
     goodput: o.Goodput = None,
     percentile_metrics: o.PercentileMetrics = "ttft,tpot,itl,e2el",
@@ -73,6 +85,7 @@ def sweep(
     label: o.Label = None,
     metadata: o.Metadata = None,
     header: o.Header = None,
+    insecure: server.Insecure = False,
     ready_check_timeout_sec: o.ReadyTimeout = 0.0,
     request_timeout_sec: o.RequestTimeout = 600.0,
     shared_prefix_cache: o.SharedPrefixCache = False,
@@ -88,8 +101,11 @@ def sweep(
         raise InputError(
             "--request-rate: a sweep goes over --max-concurrency or --request-rate, not both"
         )
-    if serve_cmd is not None and base_url is not None:
-        raise InputError("--base-url: with --serve-cmd the server is started by this command")
+    url = server.server_url(base_url, host, port)
+    if serve_cmd is not None and (base_url, host, port) != (None, None, None):
+        given = "--host" if host is not None else "--port" if port is not None else "--base-url"
+        raise InputError(f"{given}: with --serve-cmd the server is started by this command")
+    kind, path = server.backend_and_endpoint(backend, endpoint)
     chosen, default_len = o.read_samples(
         dataset_name,
         dataset_path,
@@ -100,7 +116,10 @@ def sweep(
         seed=seed,
     )
     plain = Load(
-        burstiness=o.check_burstiness(burstiness), seed=seed, block_size=block_size, runs=num_runs
+        burstiness=load_options.check_burstiness(burstiness),
+        seed=seed,
+        block_size=block_size,
+        runs=num_runs,
     )
     if request_rate is not None:
         rates = o.read_rates(request_rate)
@@ -111,7 +130,19 @@ def sweep(
     ks: tuple[int | None, ...] = (None,)
     if num_speculative_tokens is not None:
         ks = tuple(o.read_counts(num_speculative_tokens, "--num-speculative-tokens"))
-    body = o.read_body({"temperature": temperature, "ignore_eos": ignore_eos or None}, extra_body)
+    body = o.read_body(
+        {
+            "temperature": temperature,
+            "ignore_eos": ignore_eos or None,
+            "top_p": top_p,
+            "top_k": top_k,
+            "min_p": min_p,
+            "frequency_penalty": frequency_penalty,
+            "presence_penalty": presence_penalty,
+            "repetition_penalty": repetition_penalty,
+        },
+        extra_body,
+    )
     reading = Reading(
         percentiles=tuple(o.read_percentiles(metric_percentiles)),
         times=tuple(o.read_times(percentile_metrics)),
@@ -125,7 +156,7 @@ def sweep(
         label,
         o.read_pairs(metadata, "--metadata"),
         {
-            "backend": backend,
+            "backend": kind.value,
             "dataset_name": dataset_name,
             "num_prompts": len(chosen.samples),
             "output_len": default_len,
@@ -134,17 +165,24 @@ def sweep(
         },
     )
     target = Target(
-        base_url=base_url or o.DEFAULT_URL,
+        base_url=url,
         baseline_url=baseline_url,
-        model=model,
+        model=served_model_name or model,
         baseline=not no_baseline,
         headers=o.read_headers(header),
         ready_timeout_s=ready_check_timeout_sec,
         request_timeout_s=request_timeout_sec,
+        insecure=insecure,
     )
     wanted = Wanted(
         chosen,
-        Ask(o.read_backend(backend), default_len, body, seed=seed if temperature else None),
+        Ask(
+            kind,
+            default_len,
+            body,
+            seed=seed if body.get("temperature") else None,
+            endpoint=path,
+        ),
         tuple(loads),
         ks=ks,
         proposer=proposer,
@@ -174,6 +212,12 @@ def sweep(
         tell(f"wrote {page}")
 
 
+def _of_arm(note: str, old: str, new: str) -> str:
+    """A note of the arm `old` under its new name."""
+    own = note.removeprefix(f"{old}: ")
+    return note if own == note else f"{new}: {own}"
+
+
 class _Results:
     """What a sweep has measured so far, on disk after every load."""
 
@@ -198,7 +242,9 @@ class _Results:
         def keep(point: Point) -> None:
             for entry in self._reading.objects(point):
                 if k is not None:
-                    entry |= {"arm": f"K={k}", "num_speculative_tokens": k}
+                    name = f"K={k}"
+                    notes = [_of_arm(note, entry["arm"], name) for note in entry["notes"]]
+                    entry |= {"arm": name, "num_speculative_tokens": k, "notes": notes}
                 self.points.append(entry)
             write_json(self.folder / "partial.json", {"points": self.points})
 

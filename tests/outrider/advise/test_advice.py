@@ -51,6 +51,12 @@ def test_worth_turning_on_says_method_k_tokens_and_speed() -> None:
     )
 
 
+def test_without_a_decoded_token_nothing_is_said_of_the_method() -> None:
+    found = advice(CHEAP, method("ngram 2-5", tally_of([], 4)))
+    assert not found.worth_it
+    assert found.sentence.startswith("nothing can be said: no output holds a token behind its fir")
+
+
 def test_an_assumed_cost_is_said_to_be_assumed() -> None:
     found = advice(assumed_cost(), method("suffix", repeated(4, 3, 10)))
     assert found.sentence.endswith("(at an assumed cost of verifying).")

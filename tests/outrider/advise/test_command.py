@@ -21,6 +21,8 @@ def advise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Run:
     monkeypatch.setenv("OUTRIDER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("OUTRIDER_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["outrider", "advise", *arguments])
@@ -46,6 +48,42 @@ def test_a_table_and_a_sentence(advise: Run, traffic: str) -> None:
     for shown in ("ngram 2-5", "ngram 3-5", "suffix", "by position", "worth turning on"):
         assert shown in out
     assert '--speculative-config \'{"method":' in out
+
+
+def test_a_pipe_gets_whole_tables_and_sentences(advise: Run, traffic: str) -> None:
+    _, out, _ = advise(traffic, "--step-cost", "0.01", "-k", "4", "--sequences", "1,2,4,8,16")
+    assert "…" not in out
+    assert "speed │" not in out and "× 16" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "sent"),
+    [
+        ((), {"OUTRIDER_API_KEY": "a,b", "OPENAI_API_KEY": "c"}, "a"),
+        ((), {"OPENAI_API_KEY": "c"}, "c"),
+        (("--api-key", "d"), {"OUTRIDER_API_KEY": "a"}, "d"),
+        ((), {}, None),
+    ],
+)
+def test_the_key_is_the_option_s_or_the_environment_s(
+    advise: Run,
+    traffic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    environment: dict[str, str],
+    sent: str | None,
+) -> None:
+    keys: list[str | None] = []
+
+    def speaks(url: str, api_key: str | None) -> bool:
+        keys.append(api_key)
+        return False
+
+    monkeypatch.setattr("outrider.advise.run.speaks_outrider", speaks)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert advise(traffic, "--url", "http://127.0.0.1:1", *arguments)[0] == 0
+    assert keys == [sent]
 
 
 def test_json_alone_on_standard_output(advise: Run, traffic: str) -> None:

@@ -17,7 +17,13 @@ from outrider.advise.fields import BadLineError
 from outrider.advise.generating import Generator
 from outrider.advise.methods import ngram
 from outrider.advise.run import Options, Outcome, run
-from outrider.advise.served import ask_verifier, base_url, is_http, speaks_outrider
+from outrider.advise.served import (
+    ask_verifier,
+    base_url,
+    is_http,
+    may_be_proxied,
+    speaks_outrider,
+)
 from outrider.advise.traffic import Chat, Recorded
 from outrider.errors import InputError, OperationError
 from tests.interfaces.stack import stack
@@ -88,6 +94,18 @@ def served(foreign: Foreign) -> Iterator[str]:
 def test_urls_and_addresses_are_told_apart() -> None:
     assert is_http("http://a:1") and is_http("https://a") and not is_http("a:1")
     assert base_url("http://a:1/v1/") == base_url("http://a:1/") == "http://a:1"
+
+
+def test_this_machine_s_server_is_asked_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with served(Foreign()) as url, Generator(url) as generator:
+        (answered,) = generator.complete([asked()])
+        assert isinstance(answered, Recorded) and answered.output == "answer the cat"
+        assert not speaks_outrider(url)
+    assert may_be_proxied("http://models.example") and not may_be_proxied("http://[::1]:8000")
+    with pytest.raises(InputError, match="--url: 'http://h:x' is not a URL"):
+        may_be_proxied("http://h:x")
 
 
 def test_answers_come_in_the_order_of_the_requests() -> None:

@@ -43,11 +43,24 @@ def test_a_table_may_be_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["", "x", "-1", "nan", "[1]", "{}", "true", '{"0": 1}', '{"a": 1}', '{"1": 0}', '{"1": "2"}'],
+    [
+        *("", "x", "-1", "nan", "[1]", "{}", "true", "1e308", "x" * 5000, "\0"),
+        *('{"0": 1}', '{"a": 1}', '{"1": 0}', '{"1": "2"}', '{"1": 1e308}', '{"1": NaN}'),
+        *(f'{{"{10**20}": 1}}', f'{{"{"9" * 5000}": 1}}', "{" * 5000),
+    ],
+    ids=lambda value: value[:12],
 )
 def test_a_cost_that_is_none_is_refused(value: str) -> None:
-    with pytest.raises(InputError, match="--step-cost"):
+    with pytest.raises(InputError, match="--step-cost") as caught:
         parse_step_cost(value)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cost.json"
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"cost\.json cannot be read: .* it must be a JSON object"):
+        parse_step_cost(str(path))
 
 
 def test_free_rows_give_the_tokens_of_a_round() -> None:

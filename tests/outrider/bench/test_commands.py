@@ -28,6 +28,7 @@ DRAFTED = Script(chunks=((0, 1), (0, 3), (0, 2)), steps=((4, 2), (4, 1)))
 def outrider(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `outrider bench …`; its exit code, stdout and stderr."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OUTRIDER_API_KEY", raising=False)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["outrider", "bench", *arguments])
@@ -142,7 +143,7 @@ def test_sweep_says_what_it_would_do(outrider: Run) -> None:
 
 
 def test_sweep_starts_a_server_for_each_k(
-    outrider: Run, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    outrider: Run, url: str, fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from contextlib import contextmanager
 
@@ -157,6 +158,8 @@ def test_sweep_starts_a_server_for_each_k(
         events.append("stopped")
 
     monkeypatch.setattr(bench_sweep, "started", started)
+    # A note of each arm, so that its name is seen.
+    fake.script_of = lambda body: Script(chunks=((0, 1),) * 6, steps=((4, 0),))
     code, _, err = outrider(
         *("sweep", "--serve-cmd", "x {port}", "--num-speculative-tokens", "2,3", "--no-html"),
         *("--num-prompts", "2", "--max-concurrency", "1", "--output-dir", str(tmp_path)),
@@ -166,6 +169,7 @@ def test_sweep_starts_a_server_for_each_k(
     (path,) = tmp_path.glob("*/sweep.json")
     points = json.loads(path.read_text())["points"]
     assert [(p["arm"], p["num_speculative_tokens"]) for p in points] == [("K=2", 2), ("K=3", 3)]
+    assert [p["notes"][0][:5] for p in points] == ["K=2: ", "K=3: "]
 
 
 def test_latency_is_of_whole_batches(outrider: Run, url: str, tmp_path: Path) -> None:

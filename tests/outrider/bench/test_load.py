@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from outrider.bench.arms import Load
-from outrider.bench.arrivals import arrival_offsets
+from outrider.bench.arrivals import Ramp, Strategy, arrival_offsets, ramped_offsets
 from outrider.bench.load import Block, run_block
 from outrider.bench.records import Record
 from outrider.bench.samples import Sample
@@ -86,6 +86,33 @@ def test_burstiness_is_the_scatter() -> None:
     assert scatter(16.0) == pytest.approx(0.25, rel=0.1)
 
 
+def test_infinite_burstiness_is_even() -> None:
+    assert arrival_offsets(4, 2.0, burstiness=math.inf) == pytest.approx([0, 0.5, 1, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rates"),
+    [(Strategy.LINEAR, [1.0, 6.0, 11.0, 16.0]), (Strategy.EXPONENTIAL, [1.0, 2.52, 6.35, 16.0])],
+)
+def test_a_ramp_goes_from_its_start_to_its_end(strategy: Strategy, rates: list[float]) -> None:
+    ramp = Ramp(strategy, 1.0, 16.0)
+    assert [ramp.rate(i / 3) for i in range(4)] == pytest.approx(rates, rel=1e-3)
+    offsets = ramped_offsets(0, 4, 4, ramp, burstiness=math.inf)
+    assert [1 / (b - a) for a, b in pairwise(offsets)] == pytest.approx(rates[1:], rel=1e-3)
+
+
+def test_a_ramp_goes_on_from_block_to_block() -> None:
+    load = Load(burstiness=math.inf, ramp=Ramp(Strategy.LINEAR, 1.0, 8.0), block_size=4)
+    parts = load.blocks([Sample(str(i)) for i in range(8)])
+    first, second = (load.offsets(number, part, 8) for number, part in enumerate(parts))
+    assert first[1] == pytest.approx(1 / 2)
+    assert second[-1] - second[-2] == pytest.approx(1 / 8)
+    # The gaps of a block are the same for every arm, and others than the next block's.
+    scattered = Load(ramp=Ramp(Strategy.LINEAR, 1.0, 1.0), seed=3)
+    assert scattered.offsets(0, parts[0], 8) == scattered.offsets(0, parts[0], 8)
+    assert scattered.offsets(0, parts[0], 8) != scattered.offsets(1, parts[0], 8)
+
+
 def test_arrivals_depend_on_the_seed_only() -> None:
     assert arrival_offsets(9, 1.0, seed=3) == arrival_offsets(9, 1.0, seed=3)
     assert arrival_offsets(9, 1.0, seed=3) != arrival_offsets(9, 1.0, seed=4)
@@ -104,8 +131,11 @@ def sizes(load: Load, count: int) -> list[int]:
         # Fewer than the clients are left: they join the block before.
         (Load(max_concurrency=8), 35, [16, 19]),
         (Load(max_concurrency=8), 5, [5]),
+        # Two prompts for each client would leave a single block, which has no spread.
+        (Load(max_concurrency=8), 20, [8, 12]),
         (Load(), 40, [40]),
         (Load(request_rate=2.0), 40, [10] * 4),
+        (Load(ramp=Ramp(Strategy.LINEAR, 1.0, 2.0)), 40, [10] * 4),
         (Load(max_concurrency=2, block_size=3), 8, [3, 3, 2]),
         (Load(max_concurrency=4, runs=2), 16, [8] * 4),
         (Load(), 0, []),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 
+from outrider.bench.arms import Load
+from outrider.bench.arrivals import Ramp, Strategy
 from outrider.bench.saving import (
     read_json,
     result_name,
@@ -22,10 +23,15 @@ from tests.outrider.bench.results import point, sweep
 
 def test_names_are_vllm_s() -> None:
     date = "2026-01-02T03:04:05Z"
-    assert result_name("openai", math.inf, 8, "org/my model", date) == (
+    assert result_name("openai", Load(max_concurrency=8), "org/my model", date) == (
         "openai-infqps-concurrency8-my_model-20260102T030405Z.json"
     )
-    assert result_name("l", 0.5, None, "m", date) == "l-0.5qps-m-20260102T030405Z.json"
+    slow = Load(request_rate=0.5)
+    assert result_name("l", slow, "m", date) == "l-0.5qps-m-20260102T030405Z.json"
+    # A label is no folder.
+    assert result_name("a/../b", slow, "m", date).startswith("a_.._b-0.5qps")
+    rising = Load(ramp=Ramp(Strategy.LINEAR, 1.0, 4.5))
+    assert result_name("l", rising, "m", date).startswith("l-ramp-up-linear-1qps-4.5qps-m-")
 
 
 def test_a_result_comes_back_as_it_went(tmp_path: Path) -> None:

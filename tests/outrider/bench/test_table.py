@@ -69,5 +69,31 @@ def test_loads_have_names(more: Any, title: str) -> None:
     assert verdict(point(**more)).startswith(f"{title}, ")
 
 
+def test_a_single_block_has_the_spread_of_its_answers() -> None:
+    one = point(clients=8)
+    one["speedup"]["output_throughput"] = {
+        "value": 1.5,
+        "low": 1.5,
+        "high": 1.5,
+        "spread": "no spread: too few blocks of prompts",
+    }
+    assert verdict(one).startswith(
+        "8 clients, speculation: tokens come 1.50 times as fast as without (no spread: too few "
+        "blocks of prompts). Answers come 1.40 times as fast (1.30 to 1.50; 95 % bootstrap"
+    )
+    assert "Answers come" not in verdict(point())
+    assert row(shown(summary_table([one])), "8 clients")[4:6] == ["1.50", "–"]
+    assert row(shown(summary_table([point()])), "1 client")[4:6] == ["1.50", "1.40 to 2.00"]
+
+
+def test_a_rising_rate_is_an_open_loop() -> None:
+    rising = point(
+        clients=None, ramp_up_strategy="linear", ramp_up_start_rps=1.0, ramp_up_end_rps=2.5
+    )
+    assert verdict(rising).startswith(
+        "1 to 2.5 requests/s, speculation: answers come 1.40 times as fast"
+    )
+
+
 def test_a_note_is_told_once() -> None:
     assert all_notes(["a"], [{"notes": ["b", "a"]}, {"notes": ["b"]}]) == ["a", "b"]
