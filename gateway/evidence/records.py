@@ -81,7 +81,8 @@ class RequestRecord:
     """One generation: one choice of a request. (`trace_id`, `span_id`) is unique, in hex.
 
     `proposers` add up to `sums`. `off` are (reason, rounds without drafts). `temperature` is None
-    where the span did not say. `finish_reason` and `error` are empty where there is none.
+    where the span did not say. `finish_reason` and `error` are empty where there is none. `size` is
+    the span's in bytes, for bounds of memory.
     """
 
     trace_id: str
@@ -110,6 +111,7 @@ class RequestRecord:
     proposers: tuple[ProposerShare, ...] = ()
     rounds: tuple[RoundRecord, ...] = ()
     sampling_ratio: float = 1.0
+    size: int = field(default=0, compare=False)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -30,11 +30,15 @@ _T = TypeVar("_T")
 
 BATCH_RECORDS: Final = 500
 BATCH_S: Final = 1.0
-# Records (and rounds) that wait while the file cannot be written; more are dropped and counted.
+# Records, their rounds and bytes that wait while the file cannot be written; more are dropped and
+# counted.
 MAX_WAITING: Final = 20_000
 MAX_WAITING_ROUNDS: Final = 400_000
+MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
 _PRUNE_S: Final = 60.0
 _PRUNE_RECORDS: Final = 5_000
+# The file is looked at again once what came in is this share of what is allowed.
+_PRUNE_SHARE: Final = 0.1
 _STOP_S: Final = 10.0
 _INTERRUPT_S: Final = 0.05
 
@@ -70,6 +74,7 @@ class EvidenceStore:
         self._changed = threading.Condition()
         self._waiting: deque[RequestRecord] = deque()
         self._waiting_rounds = 0
+        self._waiting_bytes = 0
         self._oldest_at = 0.0
         self._jobs: deque[_Job] = deque()
         self._running: _Job | None = None
@@ -79,6 +84,7 @@ class EvidenceStore:
         self._retry_at = 0.0
         self._prune_at = 0.0
         self._written = 0
+        self._written_bytes = 0
         self._thread = threading.Thread(target=self._run, name="evidence-store", daemon=True)
 
     def start(self) -> None:
@@ -90,12 +96,13 @@ class EvidenceStore:
             full = (
                 len(self._waiting) >= MAX_WAITING
                 or self._waiting_rounds + len(record.rounds) > MAX_WAITING_ROUNDS
+                or self._waiting_bytes + record.size > MAX_WAITING_BYTES
             )
             if not full:
                 if not self._waiting:
                     self._oldest_at = time.monotonic()
                 self._waiting.append(record)
-                self._waiting_rounds += len(record.rounds)
+                self._count_waiting([record], 1)
                 if len(self._waiting) in (1, BATCH_RECORDS):
                     self._changed.notify()
         if full:
@@ -212,7 +219,7 @@ class EvidenceStore:
                 batch = [
                     self._waiting.popleft() for _ in range(min(BATCH_RECORDS, len(self._waiting)))
                 ]
-                self._waiting_rounds -= sum(len(record.rounds) for record in batch)
+                self._count_waiting(batch, -1)
                 self._oldest_at = time.monotonic()
             if not batch:
                 return
@@ -231,20 +238,26 @@ class EvidenceStore:
                 self._on_dropped("unstorable", len(batch))
                 continue
             self._written += new
+            self._written_bytes += sum(record.size for record in batch)
             self._on_stored(new)
 
     def _put_back(self, batch: list[RequestRecord]) -> None:
         with self._changed:
             self._waiting.extendleft(reversed(batch))
-            self._waiting_rounds += sum(len(record.rounds) for record in batch)
+            self._count_waiting(batch, 1)
+
+    def _count_waiting(self, records: Sequence[RequestRecord], sign: int) -> None:
+        self._waiting_rounds += sign * sum(len(record.rounds) for record in records)
+        self._waiting_bytes += sign * sum(record.size for record in records)
 
     def _prune(self) -> None:
         assert self._file is not None
         now = time.monotonic()
-        if now < self._prune_at and self._written < _PRUNE_RECORDS:
+        much = self._written_bytes > _PRUNE_SHARE * self._max_bytes
+        if now < self._prune_at and self._written < _PRUNE_RECORDS and not much:
             return
         self._prune_at = now + _PRUNE_S
-        self._written = 0
+        self._written = self._written_bytes = 0
         forgotten = self._file.prune(time.time())
         if forgotten:
             logger.info("evidence file %s: %d old requests forgotten", self.path, forgotten)

@@ -231,12 +231,16 @@ async def test_metrics_keep_their_last_value(scene: Scene) -> None:
 def test_a_silent_verifier_runs_nothing() -> None:
     now = [0.0]
     reported = ReportedMetrics(max_series=3, clock=lambda: now[0])
-    reported.add(metrics_of({names.METRIC_RUNNING: 4, names.METRIC_STEPS: 8}), lambda reason: None)
+
+    def add(values: dict[str, float], instance: str = "v1") -> None:
+        assert all(reported.add(metrics_of(values, instance), lambda reason: None))
+
+    add({names.METRIC_RUNNING: 4, names.METRIC_STEPS: 8})
     assert reported.totals() == {"requests.running": 4.0, "spec_steps": 8.0}
     now[0] = 100.0
     assert reported.totals() == {"spec_steps": 8.0}
     for i in range(9):
-        reported.add(metrics_of({names.METRIC_STEPS: 1}, f"v{i}"), lambda reason: None)
+        add({names.METRIC_STEPS: 1}, f"v{i}")
     assert reported.totals() == {"spec_steps": 3.0}
 
 

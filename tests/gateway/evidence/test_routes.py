@@ -282,6 +282,7 @@ async def test_an_address_in_use_ends_the_start(
         ("--evidence-db", {"database": ""}),
         ("--evidence-max-mb", {"max_mb": 3}),
         ("--evidence-max-age", {"max_age_s": 0.5}),
+        ("--otlp-forward", {"listen": "h:4317", "forward": "http://h:4317"}),
     ],
 )
 def test_settings_are_checked(option: str, changes: dict[str, Any]) -> None:

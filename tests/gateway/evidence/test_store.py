@@ -275,6 +275,25 @@ def test_rounds_that_wait_are_bounded_too(scene: Scene, monkeypatch: pytest.Monk
     assert scene.stored == 2
 
 
+def test_bytes_that_wait_are_bounded_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_WAITING_BYTES", 100)
+    opened = scene.open(batch_s=3600.0)
+    for _ in range(3):
+        opened.put(record({}, size=45))
+    assert scene.dropped["store_full"] == 1
+    opened.stop()
+    assert scene.stored == 2
+
+
+async def test_much_at_once_is_looked_at_at_once(scene: Scene) -> None:
+    opened = scene.open(max_age_s=60.0, batch_s=3600.0)
+    assert await count(opened) == 0  # The file has been looked at: the next time is in a minute.
+    opened.put(record({}, ended_ns=1))
+    assert await count(opened) == 1
+    opened.put(record({}, ended_ns=2, size=7 * MB))
+    assert await count(opened) == 0
+
+
 async def test_a_batch_that_cannot_be_stored_does_not_stop_the_next(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
