@@ -168,6 +168,7 @@ class RequestRecord:
 
 # Upper bounds and names; sampling behaves alike within one.
 TEMPERATURE_BUCKETS = ((0.0, "0"), (0.5, "0-0.5"), (1.0, "0.5-1"), (2.0, "1-2"))
+HOTTER = "above 2"
 
 
 def temperature_bucket(temperature: float | None) -> str:
@@ -177,7 +178,7 @@ def temperature_bucket(temperature: float | None) -> str:
     for bound, name in TEMPERATURE_BUCKETS:
         if temperature <= bound:
             return name
-    return "above 2"
+    return HOTTER
 
 
 def _ms(nanoseconds: int) -> float:

@@ -80,9 +80,7 @@ class ReportedMetrics:
                 result[short] = result.get(short, 0.0) + value
         return result
 
-    def _add(
-        self, instance: str, metric: Metric, dropped: Callable[[str], None]
-    ) -> Iterator[bool]:
+    def _add(self, instance: str, metric: Metric, dropped: Callable[[str], None]) -> Iterator[bool]:
         for point in data_points(metric):
             try:
                 value, labels = _value(point), _labels(point.attributes)
