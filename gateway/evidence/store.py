@@ -30,8 +30,7 @@ _T = TypeVar("_T")
 
 BATCH_RECORDS: Final = 500
 BATCH_S: Final = 1.0
-# Records, their rounds and bytes that wait while the file cannot be written; more are dropped and
-# counted.
+# What waits while the file cannot be written; more is dropped and counted.
 MAX_WAITING: Final = 20_000
 MAX_WAITING_ROUNDS: Final = 400_000
 MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
@@ -203,12 +202,15 @@ class EvidenceStore:
         from gateway.evidence.file import EvidenceFile
 
         self._file = EvidenceFile(self.path, self._max_bytes, self._max_age_s)
-        self._backoff.reset()
         self._retry_at = 0.0
+        return True
+
+    def _works(self) -> None:
+        """What waited is written: a file on a full disk can still be opened."""
+        self._backoff.reset()
         if self.problem:
             logger.info("evidence file %s works again", self.path)
         self.problem = ""
-        return True
 
     def _write(self) -> None:
         import duckdb
@@ -222,6 +224,7 @@ class EvidenceStore:
                 self._count_waiting(batch, -1)
                 self._oldest_at = time.monotonic()
             if not batch:
+                self._works()
                 return
             try:
                 new = self._file.write(batch)
@@ -237,6 +240,7 @@ class EvidenceStore:
                 logger.exception("evidence of %d requests cannot be stored", len(batch))
                 self._on_dropped("unstorable", len(batch))
                 continue
+            self._works()
             self._written += new
             self._written_bytes += sum(record.size for record in batch)
             self._on_stored(new)
@@ -265,9 +269,8 @@ class EvidenceStore:
     def _fail(self, error: Exception) -> None:
         from gateway.evidence.file import FileUnusableError, why_unusable
 
-        text = (
-            str(error) if isinstance(error, FileUnusableError) else why_unusable(self.path, error)
-        )
+        known = isinstance(error, FileUnusableError)
+        text = str(error) if known else why_unusable(self.path, error)
         if text != self.problem:
             logger.error("%s; evidence is kept in memory only, and requests go on", text)
         self.problem = text
