@@ -178,6 +178,19 @@ async def test_a_strips_blocks_and_its_sentence(tab: Watched) -> None:
     assert "no drafts: prefill" in plain["told"]
 
 
+async def test_drafts_behind_an_answers_end_are_no_failures(tab: Watched) -> None:
+    page = await tab.open()
+    record = {
+        **round_(base=4, accepted=2, emitted=2, proposer="ngram", verify_ms=31.0),
+        "verified": 4,
+        "draft_texts": [" a", " b", " c", " d"],
+        "emitted_texts": [" a", " b"],
+    }
+    told = await page.evaluate(STRIP, record)
+    assert [block["kind"] for block in told["blocks"]] == ["accepted", "accepted", "cut", "cut"]
+    assert "2 accepted, the rest behind the answer’s end; 2 tokens emitted" in told["told"]
+
+
 async def test_numbers_read_well(tab: Watched) -> None:
     page = await tab.open()
     assert await page.evaluate(FORMAT) == [
