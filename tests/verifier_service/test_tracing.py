@@ -270,7 +270,9 @@ async def test_the_callers_trace_goes_on(
     core = answering()
     options = settings(collector, sample_ratio=ratio)
     async with serving(core, socket_dir, **options) as client:
-        async for _ in client.stub.Generate(request(), metadata=metadata):
+        call = client.stub.Generate(request(), metadata=metadata)
+        back = dict(await call.initial_metadata())
+        async for _ in call:
             pass
     assert len(collector.spans) == told
     for span in collector.spans:
@@ -279,7 +281,7 @@ async def test_the_callers_trace_goes_on(
         assert (names.SAMPLING_RATIO in span.attributes) == (ratio > 0)
     (sent,) = core.submitted
     expected = "".join(f"00-{TRACE}-{span.span_id}-01" for span in collector.spans)
-    assert sent.traceparent == expected
+    assert sent.traceparent == expected == back.get("traceparent", "")
 
 
 async def test_a_request_that_is_not_sampled_tells_nothing(
