@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import grpc
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from prometheus_client import CollectorRegistry
 
-from gateway.evidence import intake
+from gateway.evidence import intake, receiver
 from gateway.evidence.counts import EvidenceCounts
 from gateway.evidence.intake import Allowance, Intake
 from gateway.evidence.recent import RecentRequests
@@ -21,8 +23,53 @@ from gateway.evidence.reported import ReportedMetrics
 from gateway.evidence.spans import parse_request
 from outrider import telemetry as names
 from tests.gateway.evidence.otlp import export_of, metrics_of, pairs, record, request_span
+from tests.gateway.evidence.test_receiver import WAIT_S, Scene
 
-WAIT_S = 20.0
+
+async def test_a_message_has_a_size(socket_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver, "MAX_MESSAGE_BYTES", 10_000)
+    made = Scene(socket_address)
+    await made.receiver.start(socket_address)
+    large = request_span(record({}), **{names.RULE: "x" * 20_000})
+    for compression in (None, grpc.Compression.Gzip):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await made.traces.Export(export_of([large]), timeout=WAIT_S, compression=compression)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    async with asyncio.timeout(WAIT_S):
+        while made.counts.dropped_by_reason() != {"unread": 2}:
+            await asyncio.sleep(0.002)
+    assert (await made.send(request_span(record({})))).rejected_spans == 0
+    await made.channel.close(None)
+    await made.receiver.stop()
+
+
+async def test_so_many_messages_are_read_at_once(
+    socket_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver, "MAX_CONCURRENT", 1)
+    made = Scene(socket_address)
+    reading, go_on = asyncio.Event(), asyncio.Event()
+    traces = made.intake.traces
+
+    async def slow(request: ExportTraceServiceRequest) -> intake.Verdict:
+        reading.set()
+        await go_on.wait()
+        return await traces(request)
+
+    monkeypatch.setattr(made.intake, "traces", slow)
+    await made.receiver.start(socket_address)
+    first = asyncio.create_task(made.send(request_span(record({}))))
+    await asyncio.wait_for(reading.wait(), WAIT_S)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await made.send(request_span(record({})))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert made.counts.dropped_by_reason() == {"busy": 1}
+    go_on.set()
+    await first
+    await made.send(request_span(record({})))
+    assert len(made.taken) == 2
+    await made.channel.close(None)
+    await made.receiver.stop()
 
 
 def many_points(count: int) -> ExportMetricsServiceRequest:

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from prometheus_client import CollectorRegistry
 
-from gateway.evidence import intake, receiver
+from gateway.evidence import intake
 from gateway.evidence.counts import EvidenceCounts
 from gateway.evidence.forwarder import TRACES_METHOD
 from gateway.evidence.intake import Allowance, Intake
@@ -122,20 +122,6 @@ async def test_what_is_no_otlp_is_refused_for_good(scene: Scene) -> None:
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert scene.counts.dropped_by_reason() == {"undecodable": 1}
     assert (await scene.send(request_span(record({})))).rejected_spans == 0
-
-
-async def test_a_message_has_a_size(socket_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiver, "MAX_MESSAGE_BYTES", 10_000)
-    made = Scene(socket_address)
-    await made.receiver.start(socket_address)
-    large = request_span(record({}), **{names.RULE: "x" * 20_000})
-    for compression in (None, grpc.Compression.Gzip):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await made.traces.Export(export_of([large]), timeout=WAIT_S, compression=compression)
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert (await made.send(request_span(record({})))).rejected_spans == 0
-    await made.channel.close(None)
-    await made.receiver.stop()
 
 
 async def test_a_flood_is_refused_and_ends(socket_address: str) -> None:
