@@ -73,7 +73,7 @@ class Forwarder:
         self._credentials = credentials
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._backoff = backoff or Backoff(0.2, 30.0)
+        self._backoff = backoff or Backoff(0.2, 5.0)
         self._queue: deque[tuple[str, bytes]] = deque()
         self._bytes = 0
         self._changed = asyncio.Event()

@@ -187,7 +187,7 @@ def test_too_many_groups_are_refused(connection: Any, monkeypatch: pytest.Monkey
 def test_memory_has_no_finer_times_than_its_grain(aggregate: Aggregate) -> None:
     for seconds in (1, 15):
         query = AcceptanceQuery(group_by=(Dimension.TIME,), interval_ns=seconds * SECOND)
-        with pytest.raises(InputError, match="^interval: .* grains of 10 s"):
+        with pytest.raises(InputError, match=r"^interval: .* grains of 10 s"):
             aggregate.query(query)
 
 
