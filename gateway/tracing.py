@@ -41,7 +41,11 @@ class GatewayTracer:
             operation,
             context=_PROPAGATOR.extract(caller.carrier()),
             kind=SpanKind.SERVER,
-            attributes={telemetry.OPERATION: operation, telemetry.HTTP_ROUTE: route},
+            attributes={
+                telemetry.OPERATION: operation,
+                telemetry.PROVIDER: telemetry.SCOPE,
+                telemetry.HTTP_ROUTE: route,
+            },
         )
         if self._settings.sample_ratio > 0:
             # At 0 only callers decide, and what share they take is not known here.
@@ -81,6 +85,7 @@ class GatewayTrace:
             telemetry.TOP_K: body.top_k,
             telemetry.MAX_TOKENS: _max_tokens(body),
             telemetry.SEED: body.seed,
+            telemetry.STREAM: body.stream or None,
             telemetry.WORKLOAD: workload or None,
         }
         self._span.set_attributes({k: v for k, v in given.items() if v is not None})

@@ -50,6 +50,9 @@ _TRANSIENT: Final = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
+# A receiver that is busy and one that takes no message of this size say the same word; without an
+# end to it the second would hold up all that comes later.
+MAX_EXHAUSTED: Final = 8
 
 
 class Delivery(Protocol):
@@ -99,11 +102,14 @@ class OtlpEndpoint:
         False once it was refused, or is still away when the process ends.
         """
         delay = _FIRST_DELAY_S
+        exhausted = 0
         while True:
             code = self._send(self._traces.Export, request, _rejected_spans)
             if code is None:
                 return True
-            if code not in _TRANSIENT or self._hurry.wait(delay * self._rng.uniform(0.8, 1.2)):
+            exhausted += code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            for_good = code not in _TRANSIENT or exhausted >= MAX_EXHAUSTED
+            if for_good or self._hurry.wait(delay * self._rng.uniform(0.8, 1.2)):
                 self.lost[code.name] += 1
                 self.lost_spans += _count(request)
                 return False

@@ -32,12 +32,17 @@ PROPOSE_SPAN: Final = "speculation.propose"
 
 # What was asked for.
 OPERATION: Final = "gen_ai.operation.name"
+# Its value is SCOPE: who answers.
+PROVIDER: Final = "gen_ai.provider.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
 TEMPERATURE: Final = "gen_ai.request.temperature"
 TOP_P: Final = "gen_ai.request.top_p"
 TOP_K: Final = "gen_ai.request.top_k"
 MAX_TOKENS: Final = "gen_ai.request.max_tokens"
 SEED: Final = "gen_ai.request.seed"
+FREQUENCY_PENALTY: Final = "gen_ai.request.frequency_penalty"
+PRESENCE_PENALTY: Final = "gen_ai.request.presence_penalty"
+STREAM: Final = "gen_ai.request.stream"
 CHOICE_COUNT: Final = "gen_ai.request.choice.count"
 # A label that a client gives its requests with the header `x-outrider-workload`.
 WORKLOAD: Final = "speculation.workload"
@@ -54,7 +59,7 @@ OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 ERROR_TYPE: Final = "error.type"
 HTTP_ROUTE: Final = "http.route"
 HTTP_STATUS: Final = "http.response.status_code"
-CACHED_TOKENS: Final = "speculation.cached_prompt_tokens"
+CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 QUEUE_NS: Final = "speculation.queue_ns"
 FIRST_TOKEN_NS: Final = "speculation.first_token_ns"
 

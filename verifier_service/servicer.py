@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 from speculation.v1 import types_pb2, verifier_pb2, verifier_pb2_grpc
 
-from outrider.trace_context import read_context
+from outrider.trace_context import TRACEPARENT, read_context
 from verifier_service.accounting import Ledger
 from verifier_service.backend import Backend
 from verifier_service.field_checks import check_token_ids
@@ -128,7 +128,8 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         generations = self._loaded()
         try:
             async with generations.answering(request, trace) as answer:
-                await context.send_initial_metadata(ACCEPTED_METADATA)
+                told = ((TRACEPARENT, trace.traceparent),) if trace is not None else ()
+                await context.send_initial_metadata((*ACCEPTED_METADATA, *told))
                 while (message := await answer.next_message()) is not None:
                     await context.write(message)
         finally:

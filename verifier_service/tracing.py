@@ -124,6 +124,7 @@ class RequestTrace:
             telemetry.OPERATION: "chat"
             if asked.WhichOneof("prompt") == "chat"
             else "text_completion",
+            telemetry.PROVIDER: telemetry.SCOPE,
             telemetry.RESPONSE_ID: request.request_id if request else asked.request_id[:256],
             telemetry.VERIFIER: source.instance_id,
             telemetry.RULE: source.rule,
@@ -144,6 +145,8 @@ class RequestTrace:
                 telemetry.TOP_K: sampling.top_k,
                 telemetry.MAX_TOKENS: sampling.max_tokens,
                 telemetry.SEED: sampling.seed,
+                telemetry.FREQUENCY_PENALTY: sampling.frequency_penalty,
+                telemetry.PRESENCE_PENALTY: sampling.presence_penalty,
             }
         return attributes
 

@@ -15,6 +15,7 @@ from gateway.evidence.filters import AcceptanceQuery, Dimension, Selection
 from gateway.evidence.labels import OTHER
 from gateway.evidence.records import RequestRecord
 from gateway.evidence.sums import Tally
+from outrider.errors import InputError
 
 _SECOND_NS: Final = 10**9
 # Time's finest grain, and how many cells of all grains are kept.
@@ -118,9 +119,17 @@ class Aggregate:
             self._forgotten_ns = oldest + GRAIN_NS
 
     def query(self, query: AcceptanceQuery) -> Answer:
-        """Sums by group. Bounds of time are widened to the grain of 10 s that holds them."""
+        """Sums by group. Bounds of time are widened to the grain of 10 s that holds them.
+
+        Raises InputError for groups of time that are no multiple of it.
+        """
         selection = query.selection
         timed = Dimension.TIME in query.group_by
+        if timed and query.interval_ns % GRAIN_NS:
+            raise InputError(
+                f"interval: without a file, times are kept in grains of {GRAIN_NS // _SECOND_NS} "
+                "s; write a multiple of it"
+            )
         ranged = selection.since_ns is not None or selection.until_ns is not None
         level = _level(query)
         groups: dict[tuple[str | int | None, ...], Tally] = {}

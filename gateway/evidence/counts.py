@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry
 UNDECODABLE: Final = "undecodable"
 FLOOD: Final = "flood"
 DUPLICATE: Final = "duplicate"
+BUSY: Final = "busy"
+UNREAD: Final = "unread"
 
 
 class EvidenceCounts:

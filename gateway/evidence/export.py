@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     import duckdb
 
 
+class ExportError(Exception):
+    """A file could not be made; the text says why, in one sentence."""
+
+
 class Format(Enum):
     """Of an exported file."""
 
@@ -64,26 +68,38 @@ _TABLES: Final[Mapping[Rows, str]] = {
 def export(
     connection: duckdb.DuckDBPyConnection, rows: Rows, format_: Format, selection: Selection
 ) -> BinaryIO:
-    """An open file without a name, which is gone when it is closed.
+    """An open file without a name, which is gone when it is closed. Raises ExportError."""
+    import duckdb
 
-    Raises duckdb.Error or OSError.
-    """
     table = _TABLES[rows]
     condition = where_literal(selection, table)
-    with tempfile.TemporaryDirectory(prefix="outrider-export-") as folder:
-        path = Path(folder) / f"export.{format_.value}"
-        target = str(path).replace("'", "''")
-        connection.execute(
-            f"COPY (SELECT * FROM {table} WHERE {condition} ORDER BY ended_ns, span_id) "
-            f"TO '{target}' ({_OPTIONS[format_]})"
-        )
-        return cast("BinaryIO", path.open("rb"))
+    try:
+        with tempfile.TemporaryDirectory(prefix="outrider-export-") as folder:
+            path = Path(folder) / f"export.{format_.value}"
+            target = str(path).replace("'", "''")
+            connection.execute(
+                f"COPY (SELECT * FROM {table} WHERE {condition} ORDER BY ended_ns, span_id) "
+                f"TO '{target}' ({_OPTIONS[format_]})"
+            )
+            return cast("BinaryIO", path.open("rb"))
+    except (OSError, duckdb.Error) as error:
+        text = str(error).strip().partition("\n")[0]
+        raise ExportError(
+            f"the export cannot be written to a temporary file in {_folder()}: {text}"
+        ) from error
+
+
+def _folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return "any folder"
 
 
 def export_records(
     records: Iterable[RequestRecord], rows: Rows, format_: Format, selection: Selection
 ) -> BinaryIO:
-    """The same of records that are in no file. Blocks."""
+    """The same of records that are in no file. Blocks. Raises ExportError."""
     import duckdb
 
     from gateway.evidence.file import insert

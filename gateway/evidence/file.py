@@ -78,14 +78,17 @@ class EvidenceFile:
     def write(self, records: Sequence[RequestRecord]) -> int:
         """Store all in one transaction; how many were not stored before. Raises duckdb.Error."""
         by_key = {record.key: record for record in records}
-        with self._transaction():
-            # What was stored before is not stored again, and neither are its shares and rounds.
-            once = " ON CONFLICT DO NOTHING RETURNING trace_id, span_id"
-            stored = insert(self.connection, REQUESTS, list(by_key.values()), once)
-            new = [by_key[row] for row in stored]
-            insert(self.connection, SHARES, share_rows(new))
-            insert(self.connection, ROUNDS, round_rows(new))
-        self._protect()
+        try:
+            with self._transaction():
+                # What was stored before is not stored again, and neither are its shares and rounds.
+                once = " ON CONFLICT DO NOTHING RETURNING trace_id, span_id"
+                stored = insert(self.connection, REQUESTS, list(by_key.values()), once)
+                new = [by_key[row] for row in stored]
+                insert(self.connection, SHARES, share_rows(new))
+                insert(self.connection, ROUNDS, round_rows(new))
+        finally:
+            # Half a batch may be in the log of a disk that is full.
+            self._protect()
         return len(new)
 
     def prune(self, now_s: float) -> int:

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
+from gateway.evidence.labels import OTHER
+from gateway.evidence.records import HOTTER, TEMPERATURE_BUCKETS, UNKNOWN
 from outrider.durations import duration_s, parse_duration
 from outrider.errors import InputError
 
@@ -36,6 +38,7 @@ class Dimension(Enum):
 
 FILTERS: Final = tuple(d.value for d in Dimension if d not in (Dimension.POSITION, Dimension.TIME))
 _RANGE: Final = ("since", "until")
+_BUCKETS: Final = (*(name for _, name in TEMPERATURE_BUCKETS), HOTTER, UNKNOWN, OTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,10 @@ def _selection(parameters: Sequence[tuple[str, str]], now_s: float) -> Selection
             continue
         if len(value) > MAX_NAME:
             raise InputError(f"{name}: has {len(value)} characters; {MAX_NAME} are allowed")
+        if name == Dimension.TEMPERATURE.value and value not in _BUCKETS:
+            raise InputError(
+                f"{name}: {value[:64]!r} is no bucket; write one of {', '.join(_BUCKETS)}"
+            )
         equals[name] = value
     return Selection(since_ns, until_ns, equals)
 

@@ -46,6 +46,9 @@ _TRANSIENT: Final = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
+# A collector that is busy and one that takes no message of this size say the same word; without an
+# end to it the second would hold up all that comes later.
+MAX_EXHAUSTED: Final = 8
 
 
 class Forwarder:
@@ -70,13 +73,15 @@ class Forwarder:
         self._credentials = credentials
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._backoff = backoff or Backoff(0.2, 30.0)
+        self._backoff = backoff or Backoff(0.2, 5.0)
         self._queue: deque[tuple[str, bytes]] = deque()
         self._bytes = 0
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._told: set[str] = set()
+        # How often the first in the queue was told RESOURCE_EXHAUSTED.
+        self._exhausted = 0
         self._channel: grpc.aio.Channel | None = None
         self._sending: asyncio.Task[None] | None = None
 
@@ -93,6 +98,7 @@ class Forwarder:
         self._bytes += len(message)
         while len(self._queue) > self._max_messages or self._bytes > self._max_bytes:
             self._bytes -= len(self._queue.popleft()[1])
+            self._exhausted = 0
             self._drop("queue_full", "it takes less than comes in, and the oldest are dropped")
         self._idle.clear()
         self._changed.set()
@@ -119,6 +125,7 @@ class Forwarder:
                 await self._changed.wait()
             entry = self._queue[0]
             if await self._sent(channel, *entry):
+                self._exhausted = 0
                 # The queue may have dropped it meanwhile.
                 if self._queue and self._queue[0] is entry:
                     self._queue.popleft()
@@ -134,7 +141,9 @@ class Forwarder:
         except grpc.aio.AioRpcError as error:
             detail = " ".join((error.details() or "").split())[:300]
             self._tell(error.code().name, f"{error.code().name}: {detail}")
-            if error.code() in _TRANSIENT:
+            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                self._exhausted += 1
+            if error.code() in _TRANSIENT and self._exhausted < MAX_EXHAUSTED:
                 return False
             self._counts.forward_dropped("refused")
             return True

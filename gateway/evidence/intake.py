@@ -23,16 +23,18 @@ from gateway.evidence.attributes import ContentError
 from gateway.evidence.counts import DUPLICATE, FLOOD, EvidenceCounts
 from gateway.evidence.labels import LabelLimits
 from gateway.evidence.records import RequestRecord
-from gateway.evidence.reported import ReportedMetrics
+from gateway.evidence.reported import ReportedMetrics, data_points
 from gateway.evidence.spans import is_request, parse_request
 
-# A span weighs 1 and each of its events as much. More than this a second, over what was saved up,
-# is refused: reading it all would take the loop from requests.
+# A span weighs 1, each of its events as much, and so does a metric with each of its points; where
+# the bytes are more than that, each kibibyte weighs 1. More than this a second, over what was saved
+# up, is refused: reading it all would take the loop from requests.
 RATE: Final = 20_000.0
 BURST: Final = 200_000.0
 MAX_REMEMBERED: Final = 100_000
 # How much is read before requests have their turn.
 _TURN: Final = 100
+_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,12 @@ class Intake:
         for resource in request.resource_spans:
             for scope in resource.scope_spans:
                 for span in scope.spans:
-                    problem = self._span(span)
+                    weighs = _weight(span)
+                    problem = await self._span(span, weighs)
                     if problem:
                         rejected += 1
                         message = message or problem
-                    weight += 1 + len(span.events)
+                    weight += weighs
                     if weight >= _TURN:
                         weight = 0
                         await asyncio.sleep(0)
@@ -116,20 +119,21 @@ class Intake:
         """Keep every point's value; what is wrong with one harms no other."""
         self._counts.exported("metrics")
         reasons: list[str] = []
-        weight = sum(
-            len(scope.metrics) for r in request.resource_metrics for scope in r.scope_metrics
-        )
-        if not self._allowance.take(weight):
-            self._counts.dropped(FLOOD, weight)
-            return Verdict(weight, "more metrics than are read in a second")
-        self._counts.points(self._reported.add(request, reasons.append))
+        points = _points(request)
+        if not self._allowance.take(max(points, request.ByteSize() // _BYTES)):
+            self._counts.dropped(FLOOD, points)
+            return Verdict(points, "more metrics than are read in a second")
+        for number, kept in enumerate(self._reported.add(request, reasons.append), 1):
+            self._counts.points(int(kept))
+            if number % _TURN == 0:
+                await asyncio.sleep(0)
         for reason in reasons:
             self._counts.dropped(reason)
         return Verdict(len(reasons), f"wrong: {reasons[0]}" if reasons else "")
 
-    def _span(self, span: Span) -> str:
+    async def _span(self, span: Span, weight: int) -> str:
         """Why it was refused; empty where it was not."""
-        if not self._allowance.take(1 + len(span.events)):
+        if not self._allowance.take(weight):
             self._counts.dropped(FLOOD)
             return "more spans than are read in a second"
         if not is_request(span):
@@ -140,13 +144,35 @@ class Intake:
             self._counts.dropped(DUPLICATE)
             return ""
         try:
-            record = parse_request(span, time.time_ns())
+            if weight > _TURN:
+                # One with so many rounds takes as long as many requests' tokens.
+                record = await asyncio.to_thread(parse_request, span, time.time_ns())
+            else:
+                record = parse_request(span, time.time_ns())
         except ContentError as error:
             self._counts.dropped(error.reason)
             return str(error)
+        if key in self._seen:
+            # The same came by another message meanwhile.
+            self._counts.dropped(DUPLICATE)
+            return ""
         self._seen[key] = None
         if len(self._seen) > self._max_remembered:
             self._seen.popitem(last=False)
         self._counts.received("request")
         self._take(self._labels.limited(record))
         return ""
+
+
+def _weight(span: Span) -> int:
+    return max(1 + len(span.events), span.ByteSize() // _BYTES)
+
+
+def _points(request: ExportMetricsServiceRequest) -> int:
+    """Points, and one for a metric without any."""
+    return sum(
+        max(1, len(data_points(metric)))
+        for resource in request.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    )

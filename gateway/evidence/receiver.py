@@ -6,7 +6,7 @@ forwarder as it came, also where its content is wrong here: what a collector mak
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import grpc
@@ -23,19 +23,23 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from gateway.evidence.counts import UNDECODABLE, EvidenceCounts
+from gateway.evidence.counts import BUSY, UNDECODABLE, UNREAD, EvidenceCounts
 from gateway.evidence.forwarder import METRICS_METHOD, TRACES_METHOD, Forwarder
 from gateway.evidence.intake import Intake
 from outrider import listener
 from outrider.credentials import PLAIN, Credentials
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
-# More at once are told RESOURCE_EXHAUSTED by gRPC, which exporters try again later.
+# More at once are told RESOURCE_EXHAUSTED before they are read, which exporters try again later.
 MAX_CONCURRENT: Final = 32
+# Beyond this gRPC refuses them itself, and nobody counts.
+_MAX_CALLS: Final = 1024
 _STOP_S: Final = 0.5
 OPTION: Final = "--otlp-listen"
 
 _Context = grpc.aio.ServicerContext[Any, Any]
+_Answer = Callable[[bytes, _Context], Awaitable[bytes]]
+_StreamAnswer = Callable[[AsyncIterator[bytes], _Context], Awaitable[bytes]]
 
 
 class Receiver:
@@ -48,6 +52,7 @@ class Receiver:
         self._counts = counts
         self._forwarder = forwarder
         self._server: grpc.aio.Server | None = None
+        self._reading = 0
         self.address = ""
 
     async def start(self, listen: str, credentials: Credentials = PLAIN) -> None:
@@ -57,10 +62,13 @@ class Receiver:
                 *listener.OPTIONS,
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ],
-            maximum_concurrent_rpcs=MAX_CONCURRENT,
+            maximum_concurrent_rpcs=_MAX_CALLS,
         )
         server.add_generic_rpc_handlers(
-            (_handlers(TRACES_METHOD, self.traces), _handlers(METRICS_METHOD, self.metrics))
+            (
+                _handlers(TRACES_METHOD, self._one_message(self.traces)),
+                _handlers(METRICS_METHOD, self._one_message(self.metrics)),
+            )
         )
         self.address = listener.bind(server, listen, credentials, OPTION)
         await server.start()
@@ -100,6 +108,28 @@ class Receiver:
             )
         return answer.SerializeToString()
 
+    def _one_message(self, answer: _Answer) -> _StreamAnswer:
+        """`answer` for a call that may be refused unread, which is counted."""
+
+        async def call(messages: AsyncIterator[bytes], context: _Context) -> bytes:
+            if self._reading >= MAX_CONCURRENT:
+                self._counts.dropped(BUSY)
+                await context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"{MAX_CONCURRENT} messages are being read; send it again later",
+                )
+            self._reading += 1
+            try:
+                async for message in messages:
+                    return await answer(message, context)
+                self._counts.dropped(UNREAD)
+                # Where gRPC refused it for its size, this status comes too late and is not sent.
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
+            finally:
+                self._reading -= 1
+
+        return call
+
     async def _decoded(self, kind: Any, message: bytes, context: _Context) -> Any:
         try:
             return kind.FromString(message)
@@ -116,8 +146,11 @@ class Receiver:
             self._forwarder.put(method, message)
 
 
-def _handlers(method: str, answer: Callable[[bytes, _Context], Awaitable[bytes]]) -> Any:
-    """One method over undecoded messages: what cannot be decoded is then counted here."""
+def _handlers(method: str, answer: _StreamAnswer) -> Any:
+    """One method over undecoded messages: what cannot be decoded is then counted here.
+
+    As a stream of one message, because one that gRPC refuses is then seen here as none.
+    """
     _, service, name = method.split("/")
-    handler: Any = grpc.unary_unary_rpc_method_handler(answer)
+    handler: Any = grpc.stream_unary_rpc_method_handler(answer)
     return grpc.method_handlers_generic_handler(service, {name: handler})

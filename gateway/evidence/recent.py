@@ -13,24 +13,38 @@ from gateway.evidence.records import RequestRecord
 
 MAX_REQUESTS: Final = 2_000
 MAX_ROUNDS: Final = 200_000
+# Of spans as they came: texts and names can be long.
+MAX_BYTES: Final = 128 * 1024 * 1024
 
 
 class RecentRequests:
-    """The last records given to `add`, bounded in number and in rounds; for one thread."""
+    """The last records given to `add`, bounded in number, rounds and bytes; for one thread."""
 
-    def __init__(self, max_requests: int = MAX_REQUESTS, max_rounds: int = MAX_ROUNDS) -> None:
+    def __init__(
+        self,
+        max_requests: int = MAX_REQUESTS,
+        max_rounds: int = MAX_ROUNDS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         self._max_requests = max_requests
         self._max_rounds = max_rounds
+        self._max_bytes = max_bytes
         self._records: deque[RequestRecord] = deque()
         self._num_rounds = 0
+        self._bytes = 0
 
     def add(self, record: RequestRecord) -> None:
         self._records.append(record)
         self._num_rounds += len(record.rounds)
-        while len(self._records) > self._max_requests or (
-            self._num_rounds > self._max_rounds and len(self._records) > 1
+        self._bytes += record.size
+        while len(self._records) > 1 and (
+            len(self._records) > self._max_requests
+            or self._num_rounds > self._max_rounds
+            or self._bytes > self._max_bytes
         ):
-            self._num_rounds -= len(self._records.popleft().rounds)
+            oldest = self._records.popleft()
+            self._num_rounds -= len(oldest.rounds)
+            self._bytes -= oldest.size
 
     def all(self) -> list[RequestRecord]:
         """In the order of their arrival."""

@@ -81,7 +81,8 @@ class RequestRecord:
     """One generation: one choice of a request. (`trace_id`, `span_id`) is unique, in hex.
 
     `proposers` add up to `sums`. `off` are (reason, rounds without drafts). `temperature` is None
-    where the span did not say. `finish_reason` and `error` are empty where there is none.
+    where the span did not say. `finish_reason` and `error` are empty where there is none. `size` is
+    the span's in bytes, for bounds of memory.
     """
 
     trace_id: str
@@ -110,6 +111,7 @@ class RequestRecord:
     proposers: tuple[ProposerShare, ...] = ()
     rounds: tuple[RoundRecord, ...] = ()
     sampling_ratio: float = 1.0
+    size: int = field(default=0, compare=False)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -166,6 +168,7 @@ class RequestRecord:
 
 # Upper bounds and names; sampling behaves alike within one.
 TEMPERATURE_BUCKETS = ((0.0, "0"), (0.5, "0-0.5"), (1.0, "0.5-1"), (2.0, "1-2"))
+HOTTER = "above 2"
 
 
 def temperature_bucket(temperature: float | None) -> str:
@@ -175,7 +178,7 @@ def temperature_bucket(temperature: float | None) -> str:
     for bound, name in TEMPERATURE_BUCKETS:
         if temperature <= bound:
             return name
-    return "above 2"
+    return HOTTER
 
 
 def _ms(nanoseconds: int) -> float:

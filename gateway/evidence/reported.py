@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -56,16 +56,19 @@ class ReportedMetrics:
         self._clock = clock
         self._series: OrderedDict[_Series, tuple[float, float]] = OrderedDict()
 
-    def add(self, request: ExportMetricsServiceRequest, dropped: Callable[[str], None]) -> int:
-        """Keep the points of Outrider's metrics; how many. `dropped(reason)` for each wrong one."""
-        kept = 0
+    def add(
+        self, request: ExportMetricsServiceRequest, dropped: Callable[[str], None]
+    ) -> Iterator[bool]:
+        """Keep the points of Outrider's metrics, one a step: whether it was kept.
+
+        `dropped(reason)` is called for each wrong one.
+        """
         for resource in request.resource_metrics:
             instance = _instance(resource.resource)
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
                     if metric.name in _NAMES:
-                        kept += self._add(instance, metric, dropped)
-        return kept
+                        yield from self._add(instance, metric, dropped)
 
     def totals(self) -> dict[str, float]:
         """The sum of each metric over all instances and attributes, by its name's last part."""
@@ -77,24 +80,25 @@ class ReportedMetrics:
                 result[short] = result.get(short, 0.0) + value
         return result
 
-    def _add(self, instance: str, metric: Metric, dropped: Callable[[str], None]) -> int:
-        points: Sequence[NumberDataPoint] = (
-            metric.sum.data_points if metric.HasField("sum") else metric.gauge.data_points
-        )
-        kept = 0
-        for point in points:
+    def _add(self, instance: str, metric: Metric, dropped: Callable[[str], None]) -> Iterator[bool]:
+        for point in data_points(metric):
             try:
                 value, labels = _value(point), _labels(point.attributes)
             except ContentError as error:
                 dropped(error.reason)
+                yield False
                 continue
             series = instance, metric.name, labels
             self._series[series] = value, self._clock()
             self._series.move_to_end(series)
-            kept += 1
-        while len(self._series) > self._max_series:
-            self._series.popitem(last=False)
-        return kept
+            if len(self._series) > self._max_series:
+                self._series.popitem(last=False)
+            yield True
+
+
+def data_points(metric: Metric) -> Sequence[NumberDataPoint]:
+    """The numbers of a sum or a gauge; other kinds have none that are read."""
+    return metric.sum.data_points if metric.HasField("sum") else metric.gauge.data_points
 
 
 def _value(point: NumberDataPoint) -> float:

@@ -6,6 +6,7 @@ Knows query strings, JSON and statuses; what is answered is evidence.py's.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from enum import Enum
@@ -18,7 +19,7 @@ from starlette.routing import Route
 from gateway.errors import ApiError, bad_request
 from gateway.evidence.answers import answer_json
 from gateway.evidence.evidence import Evidence
-from gateway.evidence.export import Format, Rows
+from gateway.evidence.export import ExportError, Format, Rows
 from gateway.evidence.filters import parse_acceptance, parse_selection
 from gateway.evidence.settings import NONE
 from outrider.errors import InputError
@@ -28,6 +29,8 @@ MAX_LIMIT: Final = 1000
 # Each holds the file for as long as it is written.
 MAX_EXPORTS: Final = 2
 _CHUNK: Final = 256 * 1024
+
+logger = logging.getLogger(__name__)
 
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -119,6 +122,9 @@ class EvidenceRoutes:
             file = await self._evidence.export(rows, format_, selection)
         except TimeoutError as error:
             raise _too_slow() from error
+        except ExportError as error:
+            logger.error("%s", error)
+            raise ApiError(503, str(error)) from error
         finally:
             self._exports -= 1
         name = f"outrider-{rows.value}.{format_.value}"
@@ -158,7 +164,9 @@ def _last(pairs: Sequence[tuple[str, str]], name: str) -> str:
 
 def _limit(pairs: Sequence[tuple[str, str]]) -> int:
     value = _last(pairs, "limit") or str(DEFAULT_LIMIT)
-    if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MAX_LIMIT):
+    # More digits than those of the limit are too many, and `int` refuses thousands of them.
+    short = len(value) <= len(str(MAX_LIMIT))
+    if not (short and value.isascii() and value.isdigit() and 1 <= int(value) <= MAX_LIMIT):
         raise InputError(f"limit: {value[:64]!r} is not an integer from 1 to {MAX_LIMIT}")
     return int(value)
 

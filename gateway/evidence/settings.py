@@ -39,6 +39,11 @@ class EvidenceSettings:
             raise InputError(f"--evidence-max-mb: {self.max_mb} must be {MIN_MB} or above")
         if not self.max_age_s >= 1:
             raise InputError(f"--evidence-max-age: {self.max_age_s:g} s must be 1 s or above")
+        if self.listen and self.forward.split("://")[-1] == self.listen:
+            raise InputError(
+                f"--otlp-forward: {self.forward} is --otlp-listen itself; every message would go "
+                "round for ever"
+            )
 
     @property
     def keeps(self) -> bool:

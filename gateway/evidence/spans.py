@@ -71,6 +71,7 @@ def parse_request(span: Span, now_ns: int) -> RequestRecord:
         proposers=_complete(shares, sums),
         rounds=rounds,
         sampling_ratio=1.0 if ratio is None else ratio,
+        size=span.ByteSize(),
     )
 
 

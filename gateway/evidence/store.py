@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -30,11 +30,14 @@ _T = TypeVar("_T")
 
 BATCH_RECORDS: Final = 500
 BATCH_S: Final = 1.0
-# Records (and rounds) that wait while the file cannot be written; more are dropped and counted.
+# What waits while the file cannot be written; more is dropped and counted.
 MAX_WAITING: Final = 20_000
 MAX_WAITING_ROUNDS: Final = 400_000
+MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
 _PRUNE_S: Final = 60.0
 _PRUNE_RECORDS: Final = 5_000
+# The file is looked at again once what came in is this share of what is allowed.
+_PRUNE_SHARE: Final = 0.1
 _STOP_S: Final = 10.0
 _INTERRUPT_S: Final = 0.05
 
@@ -70,6 +73,7 @@ class EvidenceStore:
         self._changed = threading.Condition()
         self._waiting: deque[RequestRecord] = deque()
         self._waiting_rounds = 0
+        self._waiting_bytes = 0
         self._oldest_at = 0.0
         self._jobs: deque[_Job] = deque()
         self._running: _Job | None = None
@@ -79,6 +83,7 @@ class EvidenceStore:
         self._retry_at = 0.0
         self._prune_at = 0.0
         self._written = 0
+        self._written_bytes = 0
         self._thread = threading.Thread(target=self._run, name="evidence-store", daemon=True)
 
     def start(self) -> None:
@@ -90,12 +95,13 @@ class EvidenceStore:
             full = (
                 len(self._waiting) >= MAX_WAITING
                 or self._waiting_rounds + len(record.rounds) > MAX_WAITING_ROUNDS
+                or self._waiting_bytes + record.size > MAX_WAITING_BYTES
             )
             if not full:
                 if not self._waiting:
                     self._oldest_at = time.monotonic()
                 self._waiting.append(record)
-                self._waiting_rounds += len(record.rounds)
+                self._count_waiting([record], 1)
                 if len(self._waiting) in (1, BATCH_RECORDS):
                     self._changed.notify()
         if full:
@@ -196,12 +202,15 @@ class EvidenceStore:
         from gateway.evidence.file import EvidenceFile
 
         self._file = EvidenceFile(self.path, self._max_bytes, self._max_age_s)
-        self._backoff.reset()
         self._retry_at = 0.0
+        return True
+
+    def _works(self) -> None:
+        """What waited is written: a file on a full disk can still be opened."""
+        self._backoff.reset()
         if self.problem:
             logger.info("evidence file %s works again", self.path)
         self.problem = ""
-        return True
 
     def _write(self) -> None:
         import duckdb
@@ -212,9 +221,10 @@ class EvidenceStore:
                 batch = [
                     self._waiting.popleft() for _ in range(min(BATCH_RECORDS, len(self._waiting)))
                 ]
-                self._waiting_rounds -= sum(len(record.rounds) for record in batch)
+                self._count_waiting(batch, -1)
                 self._oldest_at = time.monotonic()
             if not batch:
+                self._works()
                 return
             try:
                 new = self._file.write(batch)
@@ -230,21 +240,28 @@ class EvidenceStore:
                 logger.exception("evidence of %d requests cannot be stored", len(batch))
                 self._on_dropped("unstorable", len(batch))
                 continue
+            self._works()
             self._written += new
+            self._written_bytes += sum(record.size for record in batch)
             self._on_stored(new)
 
     def _put_back(self, batch: list[RequestRecord]) -> None:
         with self._changed:
             self._waiting.extendleft(reversed(batch))
-            self._waiting_rounds += sum(len(record.rounds) for record in batch)
+            self._count_waiting(batch, 1)
+
+    def _count_waiting(self, records: Sequence[RequestRecord], sign: int) -> None:
+        self._waiting_rounds += sign * sum(len(record.rounds) for record in records)
+        self._waiting_bytes += sign * sum(record.size for record in records)
 
     def _prune(self) -> None:
         assert self._file is not None
         now = time.monotonic()
-        if now < self._prune_at and self._written < _PRUNE_RECORDS:
+        much = self._written_bytes > _PRUNE_SHARE * self._max_bytes
+        if now < self._prune_at and self._written < _PRUNE_RECORDS and not much:
             return
         self._prune_at = now + _PRUNE_S
-        self._written = 0
+        self._written = self._written_bytes = 0
         forgotten = self._file.prune(time.time())
         if forgotten:
             logger.info("evidence file %s: %d old requests forgotten", self.path, forgotten)
@@ -252,9 +269,8 @@ class EvidenceStore:
     def _fail(self, error: Exception) -> None:
         from gateway.evidence.file import FileUnusableError, why_unusable
 
-        text = (
-            str(error) if isinstance(error, FileUnusableError) else why_unusable(self.path, error)
-        )
+        known = isinstance(error, FileUnusableError)
+        text = str(error) if known else why_unusable(self.path, error)
         if text != self.problem:
             logger.error("%s; evidence is kept in memory only, and requests go on", text)
         self.problem = text

@@ -161,16 +161,20 @@ class FileSource:
         return record.to_json(with_rounds=True)
 
     def export(self, pairs: Pairs, target: BinaryIO) -> None:
-        from gateway.evidence.export import Format, Rows, export
+        from gateway.evidence.export import ExportError, Format, Rows, export
         from gateway.evidence.filters import parse_selection
 
         selection = parse_selection(pairs, time.time(), ("format", "rows"))
         named = dict(pairs)
-        with (
-            self._reading() as connection,
-            export(connection, Rows(named["rows"]), Format(named["format"]), selection) as file,
-        ):
-            shutil.copyfileobj(file, target)
+        rows, format_ = Rows(named["rows"]), Format(named["format"])
+        try:
+            with (
+                self._reading() as connection,
+                export(connection, rows, format_, selection) as file,
+            ):
+                shutil.copyfileobj(file, target)
+        except ExportError as error:
+            raise OperationError(f"--db: {error}") from error
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -33,6 +34,20 @@ STRIP = """async (round) => {
   return { blocks: blocks(round), told: sentence(round, 3) };
 }"""
 
+BARS = """async (count) => {
+  const { BarChart } = await import("/dashboard/bar-chart.js");
+  const { percent } = await import("/dashboard/format.js");
+  const chart = new BarChart("t", "", { format: (v) => percent(v), ceiling: 1 });
+  chart.figure.style.width = "300px";
+  document.querySelector("main").append(chart.figure);
+  chart.update(Array.from({ length: count }, (_, i) => ({ label: `${i}`, value: 1 })), [], []);
+  const boxes = [...chart.figure.querySelectorAll(".value")].map((text) => {
+    const { left, right } = text.getBoundingClientRect();
+    return { text: text.textContent, left, right };
+  });
+  chart.figure.remove();
+  return boxes;
+}"""
 FORMAT = """async () => {
   const f = await import("/dashboard/format.js");
   return [f.short(1234.5), f.short(0.5), f.short(41.96), f.percent(0.5), f.percent(null),
@@ -176,6 +191,29 @@ async def test_a_strips_blocks_and_its_sentence(tab: Watched) -> None:
     )
     assert plain["blocks"] == [{"kind": "emitted", "text": None}]
     assert "no drafts: prefill" in plain["told"]
+
+
+async def test_drafts_behind_an_answers_end_are_no_failures(tab: Watched) -> None:
+    page = await tab.open()
+    record = {
+        **round_(base=4, accepted=2, emitted=2, proposer="ngram", verify_ms=31.0),
+        "verified": 4,
+        "draft_texts": [" a", " b", " c", " d"],
+        "emitted_texts": [" a", " b"],
+    }
+    told = await page.evaluate(STRIP, record)
+    assert [block["kind"] for block in told["blocks"]] == ["accepted", "accepted", "cut", "cut"]
+    assert "2 accepted, the rest behind the answer’s end; 2 tokens emitted" in told["told"]
+
+
+@pytest.mark.parametrize(("bars", "shown"), [(3, "100 %"), (8, "100"), (16, "")])
+async def test_values_on_bars_do_not_run_into_each_other(
+    tab: Watched, bars: int, shown: str
+) -> None:
+    page = await tab.open()
+    boxes = await page.evaluate(BARS, bars)
+    assert {box["text"].replace("\u00a0", " ").replace("\u202f", " ") for box in boxes} == {shown}
+    assert all(a["right"] <= b["left"] for a, b in pairwise(boxes))
 
 
 async def test_numbers_read_well(tab: Watched) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.dashboard.conftest import PATIENCE_MS, Watched
 from tests.interfaces.stack import MODEL, Stack
@@ -185,3 +187,67 @@ async def test_text_of_a_model_is_never_markup(tab: Watched) -> None:
     await expect(page.locator("#answer img")).to_have_count(0)
     await page.locator("#answer .round").focus()
     await expect(page.locator("#round")).to_contain_text("<b>why</b>")
+
+
+def one_round(content: str, tokens: list[str]) -> str:
+    """A stream whose one round emitted `tokens` of the target's own."""
+    entries = [{"token": t, "logprob": -0.5, "bytes": list(t.encode())} for t in tokens]
+    chunk = {
+        "choices": [
+            {
+                "index": 0,
+                "delta": {"content": content},
+                "logprobs": {"content": entries},
+                "finish_reason": "stop",
+            }
+        ],
+        "speculative_decoding": {
+            "rounds": [
+                {
+                    "base": 0,
+                    "drafted": 0,
+                    "accepted": 0,
+                    "emitted": len(tokens),
+                    "draft_wait_ms": 0,
+                    "verify_ms": 1,
+                    "draft_token_ids": [],
+                }
+            ]
+        },
+    }
+    return f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
+
+
+async def test_the_token_that_ends_an_answer_is_none_of_it(tab: Watched) -> None:
+    page = await tab.open()
+    body = one_round("hi you", ["hi", " you", "<|end|>"])
+    await page.route(
+        "**/v1/chat/completions",
+        lambda route: route.fulfill(body=body, content_type="text/event-stream"),
+    )
+    await page.click("#send")
+    await expect(page.locator("#answer .token")).to_have_count(3)
+    await expect(page.locator("#answer .token.beyond")).to_have_text(["<|end|>"])
+
+
+async def test_what_is_answered_is_not_sent_again_meanwhile(tab: Watched) -> None:
+    page = await tab.open()
+    answered = asyncio.Event()
+    asked: list[str] = []
+
+    async def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        await answered.wait()
+        await route.fulfill(body=one_round("hi", ["hi"]), content_type="text/event-stream")
+
+    await page.route("**/v1/chat/completions", answer)
+    await page.focus("#prompt")
+    for _ in range(3):
+        await page.keyboard.press("Control+Enter")
+    answered.set()
+    await expect(page.locator("#play-state")).to_contain_text("tokens in")
+    await expect(page.locator("#send")).to_be_enabled()
+    assert len(asked) == 1
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator("#send")).to_be_enabled()
+    await expect(page.locator("#answer .round")).to_have_count(1)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from tests.dashboard.conftest import PATIENCE_MS, Watched
+from tests.dashboard.conftest import PATIENCE_MS, NewTab, Watched
 from tests.dashboard.requesting import complete, recorded
 from tests.interfaces.stack import MODEL, Stack
 
@@ -36,8 +36,11 @@ async def test_a_request_and_its_rounds(tab: Watched, running: Stack) -> None:
     strip = page.locator(".strip")
     accepted = strip.locator(".block.accepted")
     await expect(accepted).to_have_count(figures["num_accepted_draft_tokens"])
-    rejected = figures["num_draft_tokens"] - figures["num_accepted_draft_tokens"]
-    await expect(strip.locator(".block.rejected")).to_have_count(rejected)
+    missed = figures["num_draft_tokens"] - figures["num_accepted_draft_tokens"]
+    await expect(strip.locator(".block.rejected, .block.cut")).to_have_count(missed)
+    legend = page.get_by_role("list", name="What the blocks mean")
+    await expect(legend).to_contain_text("accepted drafts by toy")
+    await expect(legend).to_contain_text("the target’s own")
     emitted = await strip.locator(".block.accepted, .block.emitted").all_text_contents()
     assert len(emitted) == answer.usage.completion_tokens
     # Everybody is told, whatever they see.
@@ -48,6 +51,35 @@ async def test_a_request_and_its_rounds(tab: Watched, running: Stack) -> None:
     await tab.shoot("requests")
     await page.locator("[aria-expanded=true][data-request]").click()
     await expect(strip).to_have_count(0)
+
+
+async def test_a_long_round_is_seen_whole_on_a_phone(new_tab: NewTab) -> None:
+    long = {
+        **record(2),
+        "rounds": [
+            {
+                "base": 0,
+                "verified": 30,
+                "accepted": 0,
+                "emitted": 1,
+                "draft_texts": [" unaccepted"] * 30,
+                "emitted_texts": ["x" * 200],
+            }
+        ],
+    }
+
+    async def answer(route: Route) -> None:
+        one = "?" not in route.request.url
+        await route.fulfill(json=long if one else {"data": [record(2)], "has_more": False})
+
+    tab = await new_tab(viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True)
+    await tab.page.route("**/v1/requests**", answer)
+    page = await tab.open()
+    await page.locator("[data-request]").click()
+    blocks = page.locator(".strip .block")
+    await expect(blocks).to_have_count(31)
+    ends = await blocks.evaluate_all("all => all.map((b) => b.getBoundingClientRect().right)")
+    assert max(ends) <= 390
 
 
 def record(number: int) -> dict[str, Any]:

@@ -98,6 +98,7 @@ async def test_a_completion(
     assert span.resource["service.name"] == names.GATEWAY_SERVICE
     assert span.attributes == {
         names.OPERATION: "text_completion",
+        names.PROVIDER: "outrider",
         names.HTTP_ROUTE: "/v1/completions",
         names.HTTP_STATUS: 200,
         names.REQUEST_MODEL: MODEL,
@@ -250,6 +251,13 @@ async def test_length_is_told_as_the_client_was(
     (span,) = await spans_after(traced, collector)
     assert span.attributes[names.FINISH_REASONS] == ["length", "length"]
     assert span.attributes[names.CHOICE_COUNT] == 1
+
+
+async def test_a_stream_is_told(traced: RunningGateway, collector: Collector) -> None:
+    for stream in (True, False):
+        await post(traced, prompt="a", stream=stream)
+    spans = await spans_after(traced, collector)
+    assert [span.attributes.get(names.STREAM) for span in spans] == [True, None]
 
 
 async def test_only_generations_are_traced(traced: RunningGateway, collector: Collector) -> None:

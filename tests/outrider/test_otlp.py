@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from outrider import otlp
 from outrider.otlp import OtlpEndpoint
 from tests.collector import WAIT_S, Collector, collecting, until
 
@@ -115,6 +116,22 @@ def test_what_is_refused_is_lost_at_once_and_logged_once(
     refused, in_all = caplog.records
     assert "the test refuses" in refused.getMessage()
     assert "spans lost: 3" in in_all.getMessage()
+
+
+def test_a_message_that_is_too_large_there_holds_up_no_other(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "_FIRST_DELAY_S", 0.0)
+    with collecting(address) as collector:
+        collector.refuse = grpc.StatusCode.RESOURCE_EXHAUSTED
+        endpoint = connect(address)
+        assert not endpoint.traces(spans("a"))
+        assert collector.calls == otlp.MAX_EXHAUSTED
+        collector.refuse = None
+        assert endpoint.traces(spans("b"))
+        assert collector.names() == ["b"]
+        endpoint.close()
+    assert endpoint.lost == {"RESOURCE_EXHAUSTED": 1}
 
 
 def test_partial_success_is_no_reason_to_send_again(

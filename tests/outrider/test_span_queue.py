@@ -135,6 +135,20 @@ def test_a_message_holds_so_much_and_one_span_at_least(monkeypatch: pytest.Monke
     assert sink.messages == [["0"], ["1", "2"], ["3"], ["4"], ["5"]]
 
 
+def test_a_message_that_weighs_too_much_is_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(span_queue, "MAX_MESSAGE_BYTES", 600)
+    sink = Sink()
+    sink.gate.clear()
+    source = Source(sink)
+    source.end()
+    assert sink.reached.wait(WAIT_S)
+    for events in (0, 0, 2, 100):
+        source.end(events)
+    sink.gate.set()
+    source.finish()
+    assert sink.messages == [["0"], ["1", "2"], ["3"], ["4"]]
+
+
 def test_what_is_lost_leaves_the_queue_too(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Sink()
     sink.takes = False

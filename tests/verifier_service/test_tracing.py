@@ -89,11 +89,15 @@ async def test_sums_are_those_of_the_answers(collector: Collector, socket_dir: P
 async def test_what_was_asked_for_is_told(collector: Collector, socket_dir: Path) -> None:
     async with serving(answering(), socket_dir, **settings(collector)) as client:
         asked = request(temperature=0.5, top_p=0.9, top_k=7, seed=-3, max_tokens=50)
+        asked.sampling.frequency_penalty, asked.sampling.presence_penalty = 0.5, -1.5
         asked.workload, asked.model = "code/v2", "toy"
         await client.generate(asked)
         info = await client.stub.GetInfo(pb.GetInfoRequest())
     (span,) = collector.spans
     assert span.attributes[names.OPERATION] == "text_completion"
+    assert span.attributes[names.PROVIDER] == "outrider"
+    assert span.attributes[names.FREQUENCY_PENALTY] == 0.5
+    assert span.attributes[names.PRESENCE_PENALTY] == -1.5
     assert span.attributes[names.TEMPERATURE] == 0.5
     assert span.attributes[names.TOP_P] == pytest.approx(0.9)
     assert span.attributes[names.TOP_K] == 7
@@ -270,7 +274,9 @@ async def test_the_callers_trace_goes_on(
     core = answering()
     options = settings(collector, sample_ratio=ratio)
     async with serving(core, socket_dir, **options) as client:
-        async for _ in client.stub.Generate(request(), metadata=metadata):
+        call = client.stub.Generate(request(), metadata=metadata)
+        back = dict(await call.initial_metadata())
+        async for _ in call:
             pass
     assert len(collector.spans) == told
     for span in collector.spans:
@@ -279,7 +285,7 @@ async def test_the_callers_trace_goes_on(
         assert (names.SAMPLING_RATIO in span.attributes) == (ratio > 0)
     (sent,) = core.submitted
     expected = "".join(f"00-{TRACE}-{span.span_id}-01" for span in collector.spans)
-    assert sent.traceparent == expected
+    assert sent.traceparent == expected == back.get("traceparent", "")
 
 
 async def test_a_request_that_is_not_sampled_tells_nothing(

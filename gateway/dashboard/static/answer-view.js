@@ -45,6 +45,20 @@ export class AnswerView {
     this.show(this.current, true);
   }
 
+  /** Marks the tokens that ended the answer and are none of its `text`, as an end-of-text token. */
+  end(text) {
+    const tokens = [...this.answer.querySelectorAll(".token:not(.rejected)")];
+    const all = tokens.map((token) => token.textContent).join("");
+    if (!all.startsWith(text)) return;
+    let more = all.length - text.length;
+    for (const token of tokens.reverse()) {
+      more -= token.textContent.length;
+      if (more < 0) return;
+      token.classList.add("beyond");
+      token.title += "; it ended the answer and is not part of it";
+    }
+  }
+
   showRejected(on) { this.answer.classList.toggle("with-rejected", on); }
 
   explain({ counts, rejected }) {

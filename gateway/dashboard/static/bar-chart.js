@@ -3,6 +3,10 @@
 import { put, svg } from "./dom.js";
 import { Chart, grid, HEIGHT, MARGIN, roundUp } from "./chart.js";
 
+// Pixels of a digit at the charts' size of text, and between two texts.
+const DIGIT = 6.7;
+const GAP = 3;
+
 export class BarChart extends Chart {
   /** `format` shows a value on its bar, `axis` on the scale; the scale ends at `ceiling` or a round number. */
   constructor(title, unit, { format, axis = format, ceiling = 0 }) {
@@ -36,11 +40,16 @@ export class BarChart extends Chart {
         return svg("g", {},
           svg("title", {}, `${bar.label}: ${format(bar.value)}${bar.note ? `, ${bar.note}` : ""}`),
           svg("rect", { class: "bar-mark", x: middle - thick / 2, y: y(bar.value ?? 0), width: thick, height }),
-          slot > 24 && bar.value !== null && svg("text",
-            { class: "value", x: middle, y: Math.max(y(bar.value) - 3, 7), "text-anchor": "middle" }, format(bar.value)),
+          bar.value !== null && svg("text",
+            { class: "value", x: middle, y: Math.max(y(bar.value) - 3, 7), "text-anchor": "middle" }, fitting(format(bar.value), slot)),
           i % every === 0 && svg("text", { x: middle, y: HEIGHT - 3, "text-anchor": "middle" }, bar.label));
       }),
       svg("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(0), y2: y(0) }),
     );
   }
+}
+
+/** The text, without its unit where a slot is too narrow for that; nothing where it is for all of it. */
+function fitting(text, slot) {
+  return [text, text.replace(/\s*%$/, "")].find((one) => one.length * DIGIT + GAP <= slot) ?? "";
 }

@@ -38,6 +38,8 @@ export class Playground {
   }
 
   async send() {
+    // The keyboard's way asks no button whether it is disabled.
+    if (byId("send").disabled) return;
     const asked = this.asked();
     this.view.clear();
     this.runs = [];
@@ -47,6 +49,7 @@ export class Playground {
       this.view.explain(transcript.origins());
     });
     if (!run) return;
+    this.view.end(transcript.text);
     run.label = asked.speculative_decoding.enabled === false ? "without speculation" : "with speculation";
     this.last = asked;
     this.runs = [run];

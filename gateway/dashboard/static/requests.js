@@ -4,7 +4,7 @@ import { json } from "./api.js";
 import { byId, el, put, setText } from "./dom.js";
 import { clock, count, fixed, milliseconds, percent, plural } from "./format.js";
 import { shortened } from "./running.js";
-import { strip } from "./strip.js";
+import { legend, strip } from "./strip.js";
 
 const COLUMNS = ["started", "request", "model", "workload", "temp.", "prompt", "tokens", "rounds",
   "length", "rate", "first token", "time", "ended"];
@@ -133,7 +133,7 @@ export class Requests {
     return [
       el("dl", { class: "facts" }, lines.filter(([, v]) => v).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
       record.rounds?.length
-        ? strip(record.rounds)
+        ? [legend(record.rounds), strip(record.rounds)]
         : el("p", { class: "note" }, "Its rounds were not kept: they are where services run with --trace-level detailed (their text with --trace-content)."),
     ];
   }

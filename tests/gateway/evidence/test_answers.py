@@ -184,6 +184,13 @@ def test_too_many_groups_are_refused(connection: Any, monkeypatch: pytest.Monkey
         queries.acceptance(connection, query)
 
 
+def test_memory_has_no_finer_times_than_its_grain(aggregate: Aggregate) -> None:
+    for seconds in (1, 15):
+        query = AcceptanceQuery(group_by=(Dimension.TIME,), interval_ns=seconds * SECOND)
+        with pytest.raises(InputError, match=r"^interval: .* grains of 10 s"):
+            aggregate.query(query)
+
+
 def test_memory_forgets_times_before_totals() -> None:
     aggregate = Aggregate(max_cells=30)
     for i in range(40):

@@ -13,7 +13,12 @@ from prometheus_client import CollectorRegistry
 
 from gateway.evidence.counts import EvidenceCounts
 from gateway.evidence.evidence import Evidence
-from gateway.evidence.forwarder import METRICS_METHOD, TRACES_METHOD, Forwarder
+from gateway.evidence.forwarder import (
+    MAX_EXHAUSTED,
+    METRICS_METHOD,
+    TRACES_METHOD,
+    Forwarder,
+)
 from gateway.evidence.settings import EvidenceSettings
 from outrider.backoff import Backoff
 from tests.gateway.evidence.otlp import export_of, metrics_of, record, request_span
@@ -28,6 +33,7 @@ class Collector:
         self.address = address
         self.got: list[tuple[str, bytes]] = []
         self.status = grpc.StatusCode.OK
+        self.too_large: int | None = None
         self.calls = 0
         self._server: grpc.aio.Server | None = None
         self._changed = asyncio.Condition()
@@ -59,6 +65,8 @@ class Collector:
                 self._changed.notify_all()
             if self.status is not grpc.StatusCode.OK:
                 await context.abort(self.status, "not now")
+            if self.too_large is not None and len(message) > self.too_large:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max")
             self.got.append((method, message))
             return b""
 
@@ -128,6 +136,18 @@ async def test_one_that_is_busy_is_asked_again(scene: Scene) -> None:
     await scene.collector.wait_for(4)
     await scene.forwarder.stop()
     assert scene.collector.got == [(TRACES_METHOD, b"one")]
+
+
+async def test_a_message_that_is_too_large_there_holds_up_no_other(scene: Scene) -> None:
+    scene.collector.too_large = 4
+    await scene.collector.start()
+    scene.forwarder.start()
+    for message in (b"large", b"two", b"larger", b"four"):
+        scene.forwarder.put(TRACES_METHOD, message)
+    await scene.collector.wait_for(2 * MAX_EXHAUSTED + 2)
+    await scene.forwarder.stop()
+    assert [message for _, message in scene.collector.got] == [b"two", b"four"]
+    assert scene.count("forward_dropped", reason="refused") == 2
 
 
 async def test_what_is_refused_for_good_is_dropped(scene: Scene) -> None:

@@ -167,6 +167,9 @@ async def test_a_request_with_its_rounds(scene: Scene) -> None:
         ("/v1/requests?limit=0", "limit"),
         ("/v1/requests?limit=1001", "limit"),
         ("/v1/requests?limit=ten", "limit"),
+        ("/v1/requests?limit=" + "1" * 5000, "limit"),
+        ("/v1/requests?limit=0000000011000", "limit"),
+        ("/v1/acceptance?temperature=0.7", "temperature"),
         ("/v1/requests?before=nobody", "before"),
         ("/v1/acceptance/export?format=xml", "format"),
         ("/v1/acceptance/export?rows=all", "rows"),
@@ -203,6 +206,17 @@ async def test_export(scene: Scene, rows: str, tmp_path: Path) -> None:
     some = await scene.http.get("/v1/acceptance/export", params={**filtered, "format": "csv"})
     assert len(some.text.splitlines()) > 1
     assert one.span_id in some.text
+
+
+async def test_an_export_that_finds_no_room_is_a_503(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.send(at(1))
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere/at/all")
+    response = await scene.http.get("/v1/acceptance/export")
+    assert response.status_code == 503
+    assert "/nowhere/at/all" in response.json()["error"]["message"]
+    assert (await scene.http.get("/v1/acceptance")).status_code == 200
 
 
 async def test_exports_have_their_limit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,6 +296,7 @@ async def test_an_address_in_use_ends_the_start(
         ("--evidence-db", {"database": ""}),
         ("--evidence-max-mb", {"max_mb": 3}),
         ("--evidence-max-age", {"max_age_s": 0.5}),
+        ("--otlp-forward", {"listen": "h:4317", "forward": "http://h:4317"}),
     ],
 )
 def test_settings_are_checked(option: str, changes: dict[str, Any]) -> None:

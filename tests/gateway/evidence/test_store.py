@@ -244,14 +244,17 @@ def test_a_full_disk_loses_nothing_that_still_fits_in_memory(
     full = threading.Event()
     full.set()
     write = EvidenceFile.write
+    attempts: list[int] = []
 
     def failing(self: EvidenceFile, records: Any) -> int:
         if full.is_set():
+            attempts.append(len(records))
             raise duckdb.IOException("IO Error: Could not write file: No space left on device")
         return write(self, records)
 
     monkeypatch.setattr(EvidenceFile, "write", failing)
     monkeypatch.setattr(store, "MAX_WAITING", 5)
+    caplog.set_level(logging.INFO)
     opened = scene.open(batch_s=0.001)
     opened._backoff._first = opened._backoff._next = opened._backoff._cap = 0.01
     opened.put(record({}))
@@ -259,10 +262,13 @@ def test_a_full_disk_loses_nothing_that_still_fits_in_memory(
     for _ in range(7):
         opened.put(record({}))
     assert scene.dropped["store_full"] >= 2
+    tried = len(attempts)
+    until(lambda: len(attempts) >= tried + 3)
     full.clear()
     until(lambda: opened.problem == "" and scene.stored == 5)
     assert scene.stored + scene.dropped["store_full"] == 8
     assert caplog.text.count("the disk is full") == 1
+    assert caplog.text.count("works again") == 1
 
 
 def test_rounds_that_wait_are_bounded_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +279,25 @@ def test_rounds_that_wait_are_bounded_too(scene: Scene, monkeypatch: pytest.Monk
     assert scene.dropped["store_full"] == 1
     opened.stop()
     assert scene.stored == 2
+
+
+def test_bytes_that_wait_are_bounded_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_WAITING_BYTES", 100)
+    opened = scene.open(batch_s=3600.0)
+    for _ in range(3):
+        opened.put(record({}, size=45))
+    assert scene.dropped["store_full"] == 1
+    opened.stop()
+    assert scene.stored == 2
+
+
+async def test_much_at_once_is_looked_at_at_once(scene: Scene) -> None:
+    opened = scene.open(max_age_s=60.0, batch_s=3600.0)
+    assert await count(opened) == 0  # The file has been looked at: the next time is in a minute.
+    opened.put(record({}, ended_ns=1))
+    assert await count(opened) == 1
+    opened.put(record({}, ended_ns=2, size=7 * MB))
+    assert await count(opened) == 0
 
 
 async def test_a_batch_that_cannot_be_stored_does_not_stop_the_next(
