@@ -118,6 +118,18 @@ def test_images_run_as_a_user_and_are_labelled() -> None:
         assert "image.description=" in named[name]
 
 
+def test_the_compiler_of_the_gpu_image_is_fetched_only_where_it_is_missing() -> None:
+    stage = DOCKERFILE.rpartition("FROM verifier AS verifier-gpu")[2]
+    assert re.search(r"command -v g\+\+ \|\| \{[^}]*apt-get install[^}]*\}", stage)
+    assert "apt-get" not in DOCKERFILE.partition("FROM verifier AS verifier-gpu")[0]
+
+
+def test_grafana_only_shows() -> None:
+    settings = SERVICES["grafana"]["environment"]
+    assert settings["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert settings["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+
+
 def test_mounted_files_exist() -> None:
     for service in SERVICES.values():
         for volume in service.get("volumes", []):
