@@ -206,6 +206,28 @@ def test_the_collector_listens_where_the_page_says() -> None:
     assert "OUTRIDER_OTLP_FORWARD=otel-collector:4317" in page
 
 
+class Loader(yaml.SafeLoader):
+    """Knows the tags by which a compose file replaces another one's lists."""
+
+
+Loader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
+
+
+def test_the_pages_way_to_publish_is_the_files_gateway_with_keys_and_tls() -> None:
+    page = (ROOT / "docs/deployment.md").read_text().partition("### Open to others")[2]
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[:1]
+    override = yaml.load(text, Loader)
+    gateway = override["services"]["gateway"]
+    added = ("--api-key-file", "--cache-salt-secret-file", "--ssl-certfile", "--ssl-keyfile")
+    files = {o.partition("=")[2] for o in gateway["command"] if o.startswith(added)}
+    assert files == {f"/run/secrets/{name}" for name in override["secrets"]}
+    assert set(gateway["secrets"]) == set(override["secrets"])
+    # Without what has settings of its own.
+    kept = [o for o in SERVICES["gateway"]["command"] if "${" not in o]
+    assert [o for o in gateway["command"] if not o.startswith(added)] == kept
+    assert gateway["healthcheck"]["test"][:4] == SERVICES["gateway"]["healthcheck"]["test"][:4]
+
+
 def test_the_page_names_every_setting() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     page = (ROOT / "docs/deployment.md").read_text()
