@@ -176,7 +176,7 @@ class Evidence:
         )
 
     async def export(self, rows: Rows, format_: Format, selection: Selection) -> BinaryIO:
-        """An open file of all that is selected. Raises TimeoutError, OSError, duckdb.Error."""
+        """An open file of all that is selected. Raises TimeoutError, ExportFailedError."""
         if self._store is not None:
             try:
                 return await self._store.ask(

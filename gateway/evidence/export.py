@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     import duckdb
 
 
+class ExportFailedError(Exception):
+    """The temporary file could not be written; the text says why."""
+
+
 class Format(Enum):
     """Of an exported file."""
 
@@ -66,18 +70,23 @@ def export(
 ) -> BinaryIO:
     """An open file without a name, which is gone when it is closed.
 
-    Raises duckdb.Error or OSError.
+    Raises ExportFailedError where the temporary folder takes no such file, or duckdb.Error.
     """
+    import duckdb
+
     table = _TABLES[rows]
     condition = where_literal(selection, table)
-    with tempfile.TemporaryDirectory(prefix="outrider-export-") as folder:
-        path = Path(folder) / f"export.{format_.value}"
-        target = str(path).replace("'", "''")
-        connection.execute(
-            f"COPY (SELECT * FROM {table} WHERE {condition} ORDER BY ended_ns, span_id) "
-            f"TO '{target}' ({_OPTIONS[format_]})"
-        )
-        return cast("BinaryIO", path.open("rb"))
+    try:
+        with tempfile.TemporaryDirectory(prefix="outrider-export-") as folder:
+            path = Path(folder) / f"export.{format_.value}"
+            target = str(path).replace("'", "''")
+            connection.execute(
+                f"COPY (SELECT * FROM {table} WHERE {condition} ORDER BY ended_ns, span_id) "
+                f"TO '{target}' ({_OPTIONS[format_]})"
+            )
+            return cast("BinaryIO", path.open("rb"))
+    except (OSError, duckdb.IOException) as error:
+        raise ExportFailedError(" ".join(str(error).split())) from error
 
 
 def export_records(

@@ -6,6 +6,7 @@ Knows query strings, JSON and statuses; what is answered is evidence.py's.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from enum import Enum
@@ -18,10 +19,12 @@ from starlette.routing import Route
 from gateway.errors import ApiError, bad_request
 from gateway.evidence.answers import answer_json
 from gateway.evidence.evidence import Evidence
-from gateway.evidence.export import Format, Rows
+from gateway.evidence.export import ExportFailedError, Format, Rows
 from gateway.evidence.filters import parse_acceptance, parse_selection
 from gateway.evidence.settings import NONE
 from outrider.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT: Final = 50
 MAX_LIMIT: Final = 1000
@@ -119,6 +122,13 @@ class EvidenceRoutes:
             file = await self._evidence.export(rows, format_, selection)
         except TimeoutError as error:
             raise _too_slow() from error
+        except ExportFailedError as error:
+            logger.warning("an export could not be written: %s", error)
+            raise ApiError(
+                503,
+                "the gateway's temporary folder cannot take this export; narrow since and until, "
+                "or give the folder more room (its log has the reason)",
+            ) from error
         finally:
             self._exports -= 1
         name = f"outrider-{rows.value}.{format_.value}"
