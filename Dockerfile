@@ -78,8 +78,10 @@ CMD ["verifier", "--help"]
 
 FROM verifier AS verifier-gpu
 USER root
-# What torch.compile builds kernels with.
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends g++ libc6-dev \
-    && rm -rf /var/lib/apt/lists/*
+# What torch.compile builds kernels with. Where PYTHON_IMAGE has it, nothing is fetched.
+RUN command -v g++ || { \
+        apt-get update \
+        && apt-get install --yes --no-install-recommends g++ libc6-dev \
+        && rm -rf /var/lib/apt/lists/*; \
+    }
 USER outrider

@@ -23,6 +23,8 @@ from uvicorn.server import ServerState
 from gateway.errors import ApiError
 from gateway.linger import LingeringResponse
 
+# Beyond the most connections, so many at once are told why they are closed.
+_MOST_REFUSED: Final = 64
 # How long a refused client may take to read why; what it still sends is thrown away meanwhile.
 _FAREWELL_S: Final = 2.0
 
@@ -66,6 +68,10 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if len(self.connections) > self._limits.max_connections + _MOST_REFUSED:
+            self._refused = True
+            transport.abort()
+            return
         if len(self.connections) > self._limits.max_connections:
             self._refuse(503, f"this server has {self._limits.max_connections} connections already")
             return

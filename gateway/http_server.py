@@ -46,10 +46,13 @@ class HttpServer(uvicorn.Server):
                 ssl=context,
                 ssl_handshake_timeout=patience,
                 ssl_shutdown_timeout=patience,
-                backlog=_BACKLOG,
+                # How often asyncio accepts, and logs, in one go where no file can be opened.
+                backlog=1,
             )
             for listener in sockets or ()
         ]
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)
         self.started = True
         self.ready.set()
 

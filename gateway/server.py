@@ -10,16 +10,19 @@ import logging
 import signal
 import socket
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from gateway.app import build_app
+from gateway.connections import ConnectionLimits
 from gateway.dashboard.feed import LiveFeed
 from gateway.dashboard.running import RunningRequests
 from gateway.draining import Drain
 from gateway.evidence.evidence import Evidence
 from gateway.http_server import HttpServer
+from gateway.open_files import room_for_connections
 from gateway.routing import VerifierPool
 from gateway.settings import GatewaySettings
 from outrider import logs
@@ -152,6 +155,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         # A gateway that receives what others trace needs no port for what it traces itself.
         delivery=evidence.delivery() if own else None,
     )
+    limits = _connection_limits(settings)
     config = uvicorn.Config(
         build_app(
             settings,
@@ -164,7 +168,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
             _tracer(telemetry, settings),
         ),
         http="h11",
-        h11_max_incomplete_event_size=settings.connections.max_head_bytes,
+        h11_max_incomplete_event_size=limits.max_head_bytes,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -174,7 +178,7 @@ async def start(settings: GatewaySettings) -> RunningGateway:
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_FAREWELL_S,
     )
-    server = HttpServer(config, settings.connections, settings.https)
+    server = HttpServer(config, limits, settings.https)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     ready = asyncio.create_task(server.ready.wait())
     await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -190,6 +194,19 @@ async def start(settings: GatewaySettings) -> RunningGateway:
     return RunningGateway(
         url, settings, server, serving, pool, stopping, feed, drain, evidence, telemetry
     )
+
+
+def _connection_limits(settings: GatewaySettings) -> ConnectionLimits:
+    """The settings' own, with no more connections than the system lets this process have."""
+    limits = settings.connections
+    room = room_for_connections(limits.max_connections)
+    if room < limits.max_connections:
+        logger.warning(
+            "the system's limit of open files (ulimit -n) leaves room for %d connections, not %d",
+            room,
+            limits.max_connections,
+        )
+    return replace(limits, max_connections=room)
 
 
 def _tracer(telemetry: Telemetry | None, settings: GatewaySettings) -> GatewayTracer | None:

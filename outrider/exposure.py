@@ -1,11 +1,13 @@
-"""Who reaches an HTTP port, and whether that is what its operator means.
+"""Who reaches an HTTP port and who reads what is dialled, and whether its operator means that.
 
-Knows hosts and what protects a port; opens nothing.
+Knows hosts and what protects a port or a channel; opens nothing.
 """
 
 from __future__ import annotations
 
-from outrider.credentials import is_loopback
+from collections.abc import Iterable, Iterator
+
+from outrider.credentials import Credentials, is_loopback, leaves_machine
 from outrider.errors import InputError
 from outrider.https import Https
 
@@ -31,3 +33,30 @@ def http_exposure(host: str, *, keys: bool, https: Https | None, insecure: bool)
     if not known:
         return f"{host} asks for no API key: whoever reaches it may use it; --api-key asks for one"
     return ""
+
+
+def plain_text_dialled(
+    dialled: Iterable[tuple[str, str]], credentials: Credentials
+) -> Iterator[str]:
+    """A warning for the log about each (option, address) that others on the way can read.
+
+    Addresses are as `parse_target` and `parse_endpoint` give them, empty for none. Collectors in
+    plain text are common inside clusters, so that this is no error; `insecure` says it is meant.
+    """
+    for option, address in dialled:
+        if not address or credentials.insecure or not _is_plain_text(address, credentials):
+            continue
+        yield (
+            f"{option}: {address} is on another machine and is dialled in plain text: what is sent "
+            "can be read on the way, and anybody there can answer; --tls-ca encrypts, --insecure "
+            "says that the network is private"
+        )
+
+
+def _is_plain_text(address: str, credentials: Credentials) -> bool:
+    if address.startswith("https://"):
+        return False
+    named_plain = address.startswith("http://")
+    if credentials.authorities is not None and not named_plain:
+        return False
+    return leaves_machine(address.removeprefix("http://").removeprefix("dns:"))

@@ -10,11 +10,13 @@ imports no more than its one question needs.
 from __future__ import annotations
 
 import argparse
+import http.client
+import socket
 import ssl
 import sys
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 TIMEOUT_S = 3.0
 
@@ -26,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tls-ca", type=Path, help="what the service's certificate leads to")
     parser.add_argument("--tls-cert", type=Path, help="shown to services that ask for one")
     parser.add_argument("--tls-key", type=Path)
-    parser.add_argument("--server-name", help="whom a gRPC service's certificate is for")
+    parser.add_argument("--server-name", help="whom the service's certificate is for")
     options = parser.parse_args(arguments)
     try:
         if options.target.startswith(("http://", "https://")):
-            _ask_http(options.target, options.tls_ca, options.tls_cert, options.tls_key)
+            _ask_http(options)
         else:
             _ask_grpc(options)
     except NotServingError as error:
@@ -43,21 +45,39 @@ class NotServingError(Exception):
     """The service does not answer, or says that it does not serve."""
 
 
-def _ask_http(
-    url: str, authorities: Path | None, certificate: Path | None, key: Path | None
-) -> None:
-    # The service is beside this process, whatever proxy the environment names.
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+class _Https(http.client.HTTPSConnection):
+    """To an address whose certificate may be for another name."""
+
+    def __init__(self, host: str, port: int | None, context: ssl.SSLContext, name: str) -> None:
+        super().__init__(host, port, timeout=TIMEOUT_S, context=context)
+        self._name = name
+        self._secrets = context
+
+    def connect(self) -> None:
+        plain = socket.create_connection((self.host, self.port), TIMEOUT_S)
+        self.sock = self._secrets.wrap_socket(plain, server_hostname=self._name)
+
+
+def _ask_http(options: argparse.Namespace) -> None:
     try:
-        if url.startswith("https:"):
-            context = ssl.create_default_context(cafile=authorities)
-            if certificate is not None:
-                context.load_cert_chain(certificate, key)
-            handlers.append(urllib.request.HTTPSHandler(context=context))
-        with urllib.request.build_opener(*handlers).open(url, timeout=TIMEOUT_S):
-            return
-    except OSError as error:
-        raise NotServingError(str(error)) from error
+        # Past whatever proxy the environment names: the service is beside this process.
+        url = urlsplit(options.target)
+        host = url.hostname or ""
+        connection = http.client.HTTPConnection(host, url.port, timeout=TIMEOUT_S)
+        if url.scheme == "https":
+            context = ssl.create_default_context(cafile=options.tls_ca)
+            if options.tls_cert is not None:
+                context.load_cert_chain(options.tls_cert, options.tls_key)
+            connection = _Https(host, url.port, context, options.server_name or host)
+        try:
+            connection.request("GET", url.path or "/")
+            status = connection.getresponse().status
+        finally:
+            connection.close()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise NotServingError(str(error) or type(error).__name__) from error
+    if status != http.client.OK:
+        raise NotServingError(f"it answers {status}")
 
 
 def _ask_grpc(options: argparse.Namespace) -> None:

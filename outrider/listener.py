@@ -7,6 +7,7 @@ another process serves, and share a TCP port with it; both are refused here. Kno
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 import stat
 from pathlib import Path
@@ -16,6 +17,8 @@ import grpc.aio
 from outrider.addresses import parse_address
 from outrider.credentials import PLAIN, SERVER_OPTIONS, Credentials
 from outrider.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S = 1.0
 
@@ -37,6 +40,13 @@ def bind(
     """
     address = _checked(listen, option)
     credentials.check_listen(address, option)
+    if not credentials.insecure and credentials.admits_strangers(address):
+        logger.warning(
+            "%s: %s asks peers for no certificate: whoever reaches it may use it; "
+            "--tls-require-client-cert asks for one",
+            option,
+            address,
+        )
     path = unix_path(address)
     if path is not None:
         _make_room(path, option)

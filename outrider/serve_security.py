@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from outrider.config import API_KEY_VARIABLE
+
+if TYPE_CHECKING:
+    from outrider.credentials import Credentials
 
 # Never shown, not even to say that one is wrong.
 SECRET_KEYS: Final = frozenset(("api_key",))
@@ -60,7 +63,6 @@ class SecurityOptions(BaseModel):
         """
         from gateway.tenants import read_salt_secret
         from outrider.commands.security_options import api_keys_of
-        from outrider.credentials import load_credentials
         from outrider.exposure import http_exposure
         from outrider.https import load_https
 
@@ -72,10 +74,21 @@ class SecurityOptions(BaseModel):
             self.ssl_cert_reqs,
         )
         http_exposure(host, keys=keys, https=https, insecure=self.insecure)
-        load_credentials(_path(self.tls_cert), _path(self.tls_key), _path(self.tls_ca))
+        self.credentials()
         if self.cache_salt_secret_file is not None:
             read_salt_secret(Path(self.cache_salt_secret_file), "--cache-salt-secret-file")
         return keys
+
+    def credentials(self) -> Credentials:
+        """What every child shows to what leaves this machine. Raises InputError."""
+        from outrider.credentials import load_credentials
+
+        return load_credentials(
+            _path(self.tls_cert),
+            _path(self.tls_key),
+            _path(self.tls_ca),
+            insecure=self.insecure,
+        )
 
     def tls_arguments(self) -> list[str]:
         """What every child is told of certificates."""

@@ -24,6 +24,8 @@ from gateway.evidence.filters import parse_acceptance, parse_selection
 from gateway.evidence.settings import NONE
 from outrider.errors import InputError
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_LIMIT: Final = 50
 MAX_LIMIT: Final = 1000
 # Each holds the file for as long as it is written.
@@ -124,7 +126,11 @@ class EvidenceRoutes:
             raise _too_slow() from error
         except ExportError as error:
             logger.error("%s", error)
-            raise ApiError(503, str(error)) from error
+            raise ApiError(
+                503,
+                "the gateway's temporary folder cannot take this export; narrow since and until, "
+                "or give the folder more room (its log has the reason)",
+            ) from error
         finally:
             self._exports -= 1
         name = f"outrider-{rows.value}.{format_.value}"

@@ -34,6 +34,7 @@ from outrider.commands.security_options import (
     TlsRequireClientCert,
     api_keys_of,
     credentials_of,
+    warn_of_plain_text,
 )
 from outrider.commands.trace_options import (
     OtlpEndpoint,
@@ -139,6 +140,13 @@ def gateway(
             ),
         )
         require_free_port(host, port)
+        if runtime_dir is None:  # Else `serve` has said it.
+            warn_of_plain_text(
+                settings.credentials,
+                *(("--verifier", address) for address in settings.verifiers),
+                ("--otlp-endpoint", settings.trace.endpoint),
+                ("--otlp-forward", settings.evidence.forward),
+            )
         run(settings)
 
 

@@ -16,6 +16,7 @@ from outrider.commands.security_options import (
     TlsKey,
     TlsRequireClientCert,
     credentials_of,
+    warn_of_plain_text,
 )
 from outrider.commands.trace_options import (
     OtlpEndpoint,
@@ -124,6 +125,7 @@ def proposer(
         (config,) = configs
         if runtime_dir is None:  # Else `serve` has said it.
             _log.info("%s", config.describe(without=SHARED_KEYS))
+            warn_of_plain_text(credentials, ("--otlp-endpoint", trace.endpoint))
         for key in sorted(config.model_fields_set.intersection(SHARED_KEYS)):
             _log.info("%s is the verifier's to heed; a proposer does nothing with it", key)
         run(

@@ -5,6 +5,7 @@ Knows the command line; what the files must be is outrider/certificates.py's and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,8 @@ import typer
 if TYPE_CHECKING:
     from gateway.keys import ApiKey
     from outrider.credentials import Credentials
+
+_log = logging.getLogger(__name__)
 
 TlsCert = Annotated[
     Path | None,
@@ -137,3 +140,11 @@ def api_keys_of(keys: Sequence[str] | None, file: Path | None) -> tuple[ApiKey, 
         given = given_keys(outrider_api_keys(), f"${API_KEY_VARIABLE}")
     stored = () if file is None else read_key_file(file, "--api-key-file")
     return KeyRing((*given, *stored)).keys
+
+
+def warn_of_plain_text(credentials: Credentials, *dialled: tuple[str, str]) -> None:
+    """Log each (option, address) that is dialled across the network without TLS."""
+    from outrider.exposure import plain_text_dialled
+
+    for warning in plain_text_dialled(dialled, credentials):
+        _log.warning("%s", warning)

@@ -20,6 +20,7 @@ from rich.text import Text
 from outrider.addresses import require_free_port
 from outrider.commands.models import open_store, print_line, pull_with_progress
 from outrider.errors import InputError
+from outrider.exposure import plain_text_dialled
 from outrider.model_folders import resolve_model
 from outrider.serve_options import ServeOptions
 from outrider.serve_plan import plan_services, public_url
@@ -48,6 +49,12 @@ def serve_until_stopped(options: ServeOptions, cache_dir: Path | None) -> None:
         say("serve", str(entry))
     if not speculation:
         say("serve", "speculation is off: --no-speculation")
+    dialled = [
+        ("--otlp-endpoint", options.otlp_endpoint or ""),
+        ("--otlp-forward", options.otlp_forward or ""),
+    ]
+    for warning in plain_text_dialled(dialled, options.credentials()):
+        say("serve", f"warning: {warning}")
     with _runtime_dir() as runtime_dir:
         services = plan_services(options, model, runtime_dir)
         supervisor = Supervisor(services, say)

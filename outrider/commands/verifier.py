@@ -26,6 +26,7 @@ from outrider.commands.security_options import (
     TlsKey,
     TlsRequireClientCert,
     credentials_of,
+    warn_of_plain_text,
 )
 from outrider.commands.trace_options import (
     OtlpEndpoint,
@@ -241,6 +242,8 @@ def verifier(
         target = resolve_model(model, store, lambda name: pull_with_progress(store, name))
         refuse_speculators_checkpoint(target.folder)
         if runtime_dir is None:  # Else `serve` has said it.
+            dialled = [("--proposer", item) for item in proposers]
+            warn_of_plain_text(credentials, *dialled, ("--otlp-endpoint", trace.endpoint))
             for where, entry in zip(proposers, speculation.proposers, strict=False):
                 _log.info("%s is what the proposer at %s must be", entry, where)
 

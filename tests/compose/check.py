@@ -30,6 +30,15 @@ from tests.compose.clients import (
 )
 
 RESTART_S = 300.0
+SERVICES = ("gateway", "verifier", "proposer-ngram", "proposer-suffix")
+
+# Of the process that an exec starts, which has what the container's own has; and who is first.
+_RIGHTS = """
+import pathlib
+lines = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+first = pathlib.Path("/proc/1/comm").read_text().strip()
+print(int(lines["CapEff"], 16), lines["NoNewPrivs"].strip(), first)
+"""
 
 
 class Check:
@@ -69,6 +78,13 @@ class Check:
                 "except OSError as error: print(errno.errorcode[error.errno])",
             )
             _require(written in ("EROFS", "EACCES"), f"{service} can write its root: {written}")
+        # Kernels differ in what they can limit; the engine drops the rest with a warning.
+        told = cluster.engine()
+        limits = {"Memory": told["MemoryLimit"], "PidsLimit": told["PidsLimit"]}
+        self._say(f"this engine can limit: {limits}")
+        for service in SERVICES:
+            (container,) = cluster.containers(service)
+            _require_confined(container, [name for name, can in limits.items() if can])
         self._say("profiles are valid; no torch where none belongs; no root user, no writable root")
 
     async def _answers_alone(self) -> None:
@@ -81,12 +97,16 @@ class Check:
         self._say(f"{len(answers)} streamed chats through the published port")
 
     async def _scale_up(self) -> None:
+        began = {name: _began(name) for service in SERVICES for name in cluster.containers(service)}
         await asyncio.to_thread(lambda: cluster.scale(verifier=2, proposer_ngram=2))
         await eventually("two verifiers serve", self._verifiers_are(2), 30)
+        _require(
+            began == {name: _began(name) for name in began}, "a container that ran was restarted"
+        )
         proposers = cluster.containers("proposer-ngram")
         attached = [cluster.open_streams(name) for name in proposers]
         _require(attached == [1, 1], f"verifiers attached to {proposers}: {attached}")
-        self._say("two verifiers, two n-gram proposers, one for each")
+        self._say("two verifiers, two n-gram proposers, one for each; nothing was restarted")
 
     async def _totals(self) -> None:
         before = await totals(self._url)
@@ -197,6 +217,25 @@ class Check:
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise AssertionError(otherwise)
+
+
+def _require_confined(container: str, limits: Sequence[str]) -> None:
+    """What docker-compose.yml asks for is what the engine does."""
+    found = cluster.inspect(container)
+    host, state = found["HostConfig"], found["State"]
+    _require(state["Health"]["Status"] == "healthy", f"{container} is {state['Health']['Status']}")
+    _require(host["ReadonlyRootfs"], f"{container} has a writable root")
+    for limit in limits:
+        _require((host[limit] or 0) > 0, f"{container}: {limit} is {host[limit]}")
+    rights = cluster.python_in(container, _RIGHTS)
+    _require(rights == "0 1 docker-init", f"{container} has rights or no init: {rights}")
+    for bindings in found["NetworkSettings"]["Ports"].values():
+        for binding in bindings or ():
+            _require(binding["HostIp"] == "127.0.0.1", f"{container} is published: {binding}")
+
+
+def _began(container: str) -> str:
+    return str(cluster.inspect(container)["State"]["StartedAt"])
 
 
 def _require_whole(answers: Sequence[Answer]) -> None:

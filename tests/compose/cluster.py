@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_TIMEOUT_S = 420
@@ -61,6 +62,17 @@ def scale(**counts: int) -> None:
 def python_in(container: str, code: str) -> str:
     """Run a program in a container as the user that its service has."""
     return _run(["docker", "exec", container, "python", "-c", code], 60).strip()
+
+
+def inspect(container: str) -> dict[str, Any]:
+    """What the engine knows of a container."""
+    (found,) = json.loads(_run(["docker", "inspect", container], 60))
+    return dict(found)
+
+
+def engine() -> dict[str, Any]:
+    """What the engine says of itself, for instance which limits its kernel can set."""
+    return dict(json.loads(_run(["docker", "info", "--format", "{{json .}}"], 60)))
 
 
 def open_streams(proposer: str) -> int:

@@ -118,6 +118,18 @@ def test_images_run_as_a_user_and_are_labelled() -> None:
         assert "image.description=" in named[name]
 
 
+def test_the_compiler_of_the_gpu_image_is_fetched_only_where_it_is_missing() -> None:
+    stage = DOCKERFILE.rpartition("FROM verifier AS verifier-gpu")[2]
+    assert re.search(r"command -v g\+\+ \|\| \{[^}]*apt-get install[^}]*\}", stage)
+    assert "apt-get" not in DOCKERFILE.partition("FROM verifier AS verifier-gpu")[0]
+
+
+def test_grafana_only_shows() -> None:
+    settings = SERVICES["grafana"]["environment"]
+    assert settings["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert settings["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+
+
 def test_mounted_files_exist() -> None:
     for service in SERVICES.values():
         for volume in service.get("volumes", []):
@@ -192,6 +204,28 @@ def test_the_collector_listens_where_the_page_says() -> None:
     assert "--otlp-forward=${OUTRIDER_OTLP_FORWARD:-}" in SERVICES["gateway"]["command"]
     page = (ROOT / "docs/deployment.md").read_text()
     assert "OUTRIDER_OTLP_FORWARD=otel-collector:4317" in page
+
+
+class Loader(yaml.SafeLoader):
+    """Knows the tags by which a compose file replaces another one's lists."""
+
+
+Loader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
+
+
+def test_the_pages_way_to_publish_is_the_files_gateway_with_keys_and_tls() -> None:
+    page = (ROOT / "docs/deployment.md").read_text().partition("### Open to others")[2]
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[:1]
+    override = yaml.load(text, Loader)
+    gateway = override["services"]["gateway"]
+    added = ("--api-key-file", "--cache-salt-secret-file", "--ssl-certfile", "--ssl-keyfile")
+    files = {o.partition("=")[2] for o in gateway["command"] if o.startswith(added)}
+    assert files == {f"/run/secrets/{name}" for name in override["secrets"]}
+    assert set(gateway["secrets"]) == set(override["secrets"])
+    # Without what has settings of its own.
+    kept = [o for o in SERVICES["gateway"]["command"] if "${" not in o]
+    assert [o for o in gateway["command"] if not o.startswith(added)] == kept
+    assert gateway["healthcheck"]["test"][:4] == SERVICES["gateway"]["healthcheck"]["test"][:4]
 
 
 def test_the_page_names_every_setting() -> None:

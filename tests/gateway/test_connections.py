@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -214,3 +215,19 @@ async def served(app: ASGIApp, bounds: ConnectionLimits) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+
+
+async def test_a_flood_beyond_the_most_is_not_even_told_so(
+    verifier: FakeVerifier, start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.connections._MOST_REFUSED", 1)
+    gateway = await start_gateway(verifier.address, connections=limits(max_connections=1))
+    kept, refused, cut = [await connect(gateway) for _ in range(3)]
+    assert await answer(refused[0]) == (503, "this server has 1 connections already")
+    raw = b""
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionResetError):
+            raw = await cut[0].read()
+    assert raw == b""
+    for _, writer in (kept, refused, cut):
+        writer.close()

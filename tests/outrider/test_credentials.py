@@ -196,3 +196,14 @@ async def test_a_peer_with_endless_metadata_is_refused(authority: Authority) -> 
             await stub.Check(CHECK, timeout=10, metadata=metadata)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (await stub.Check(CHECK, timeout=10)).status
+
+
+@pytest.mark.parametrize(("mutual", "told"), [(False, 1), (True, 0)])
+async def test_a_port_that_encrypts_but_knows_nobody_is_told_of(
+    authority: Authority, mutual: bool, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(authority.server(mutual=mutual), "0.0.0.0:0"):
+        pass
+    lines = [record.getMessage() for record in caplog.records if "certificate" in record.message]
+    assert len(lines) == told
+    assert all("--listen: 0.0.0.0:0 asks peers for no certificate" in line for line in lines)

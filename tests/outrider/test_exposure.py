@@ -1,4 +1,4 @@
-"""Which HTTP ports may be opened to others without a word, and what the log says of the rest."""
+"""Which ports may be opened and dialled without a word, and what the log says of the rest."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from outrider.credentials import PLAIN, Credentials
 from outrider.errors import InputError
-from outrider.exposure import http_exposure
+from outrider.exposure import http_exposure, plain_text_dialled
 from outrider.https import Https
 
 TLS = Https(Path("c"), Path("k"))
@@ -45,3 +46,33 @@ def test_tls_without_keys_is_warned_of() -> None:
 @pytest.mark.parametrize(("keys", "https"), [(True, TLS), (False, MUTUAL), (True, MUTUAL)])
 def test_what_is_protected_needs_no_warning(keys: bool, https: Https) -> None:
     assert http_exposure("0.0.0.0", keys=keys, https=https, insecure=False) == ""
+
+
+def warnings_of(address: str, credentials: Credentials = PLAIN) -> list[str]:
+    return list(plain_text_dialled([("--otlp-endpoint", address)], credentials))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["collector:4317", "192.0.2.1:4317", "[2001:db8::1]:1", "http://c:4317", "dns:verifier:50051"],
+)
+def test_what_is_dialled_across_the_network_in_plain_text_is_warned_of(address: str) -> None:
+    (warning,) = warnings_of(address)
+    assert warning.startswith(f"--otlp-endpoint: {address} is on another machine")
+    assert "--tls-ca" in warning and "--insecure" in warning
+    assert not warnings_of(address, Credentials(insecure=True))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "unix:/run/o.sock", "127.0.0.1:1", "http://localhost:1", "dns:localhost:1", "https://c:1"],
+)
+def test_what_nobody_reads_on_the_way_is_not(address: str) -> None:
+    assert not warnings_of(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "count"), [("c:1", 0), ("dns:c:1", 0), ("https://c:1", 0), ("http://c:1", 1)]
+)
+def test_with_authorities_only_what_asks_for_plain_text_is_plain(address: str, count: int) -> None:
+    assert len(warnings_of(address, Credentials(authorities=b"pem"))) == count

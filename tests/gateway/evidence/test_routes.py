@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from gateway.evidence import routes
+from gateway.evidence.queries import where_literal
 from gateway.evidence.records import RequestRecord, RoundRecord
 from gateway.evidence.settings import EvidenceSettings
 from gateway.server import RunningGateway
@@ -208,21 +210,38 @@ async def test_export(scene: Scene, rows: str, tmp_path: Path) -> None:
     assert one.span_id in some.text
 
 
-async def test_an_export_that_finds_no_room_is_a_503(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await scene.send(at(1))
-    monkeypatch.setattr("tempfile.tempdir", "/nowhere/at/all")
-    response = await scene.http.get("/v1/acceptance/export")
-    assert response.status_code == 503
-    assert "/nowhere/at/all" in response.json()["error"]["message"]
-    assert (await scene.http.get("/v1/acceptance")).status_code == 200
-
-
 async def test_exports_have_their_limit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "MAX_EXPORTS", 0)
     response = await scene.http.get("/v1/acceptance/export")
     assert response.status_code == 429
+
+
+async def test_an_export_that_finds_no_room_is_told_so(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await scene.send(at(1))
+    await scene.get("/v1/acceptance")
+    _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def disk_is_full(*arguments: Any) -> str:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+        return where_literal(*arguments)
+
+    monkeypatch.setattr("gateway.evidence.export.where_literal", disk_is_full)
+    try:
+        full = await scene.http.get("/v1/acceptance/export")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    monkeypatch.undo()
+    monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
+    missing = await scene.http.get("/v1/acceptance/export")
+    monkeypatch.undo()
+    for response in (full, missing):
+        assert response.status_code == 503
+        assert "temporary folder cannot take this export" in response.json()["error"]["message"]
+    assert caplog.text.count("the export cannot be written to a temporary file in ") == 2
+    # The file is none the worse for it.
+    assert (await scene.http.get("/v1/acceptance/export")).status_code == 200
 
 
 async def test_metrics_and_health_tell_of_it(scene: Scene) -> None:
