@@ -15,6 +15,8 @@ from pathlib import Path
 from benchmarks.gpu_checkpoints import BIG, SMALL
 
 OURS, PEER = "ours", "vllm"
+# vLLM fills a step with prompts, whoever waits for the next token. So do we beside it.
+UNPACED = ["--serve-option=--prefill-stall-ms=1000"]
 EVERY_DRAFT = [
     {
         "method": "ngram",
@@ -72,7 +74,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
         Part(
             "ours",
             450,
-            lambda n: measured(OURS, n, "--rows", "outrider", *repeated),
+            lambda n: measured(OURS, n, "--rows", "outrider", *UNPACED, *repeated),
             joins=(OURS, PEER),
         ),
     ]
@@ -82,6 +84,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
         peer += [] if options.peer_python is None else ["--peer-python", options.peer_python]
         found.append(Part("vllm", 420, lambda n: measured(PEER, n, *peer), joins=(OURS, PEER)))
     every = ["--rows", "outrider plain,outrider ngram,outrider both", "--temperatures", "0"]
+    every += UNPACED
     every += ["--speculative-config", json.dumps(EVERY_DRAFT)]
     every += [] if quick else ["--clients", "1,8,32", "--repetitions", "1", "--minutes", "1.2"]
     trace = [*loads, *dtype, "--name", "gpu_trace"]

@@ -37,6 +37,9 @@ from verifier_service.switch import OWING, Switch
 
 __all__ = ["Candidate", "Controller", "Decision"]
 
+# While speculation is off, one of so many steps asks behind its launch: answers, too, cost time.
+_ASK_EVERY = 4
+
 
 class Controller:
     """Admits drafts so that emitted tokens per measured second are most; `choose` picks blocks.
@@ -75,6 +78,7 @@ class Controller:
         self._held = False
         # Whether asking costs nothing in this step.
         self._free = False
+        self._turn = 0
         self._pauses = Pauses()
         # Sequences that decode in this step.
         self._decoding = 1
@@ -87,9 +91,14 @@ class Controller:
         self._last: Admission | None = None
         self._refusal = ""
 
-    def begin(self, decoding: int, *, free: bool = False) -> None:
-        """A step begins in which `decoding` sequences decode; `free`: to ask costs nothing now."""
-        self._free = free
+    def begin(self, decoding: int, *, begun: bool = False, holding: bool = False) -> None:
+        """A step begins in which `decoding` sequences decode.
+
+        Where it is `begun` already, proposers are asked behind its launch, which costs it nothing;
+        `holding`: it was not begun because there are drafts for it.
+        """
+        self._turn = (self._turn + 1) % _ASK_EVERY
+        self._free = holding or (begun and (self._switch.on or not self._turn))
         self._pauses.begin()
         self._decoding = decoding
         speculating = self._switch.on and self._closed() is None

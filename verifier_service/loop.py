@@ -159,9 +159,8 @@ class Core:
         scheduler, controller = self._scheduler, self._controller
         scheduler.admit()
         began = time.perf_counter_ns()
-        # Proposers are asked behind the launch, or hold drafts that were worth to stay for.
-        controller.begin(scheduler.num_decoding, free=self._begun is not None or self._holds)
-        self._holds = False
+        holding, self._holds = self._holds, False
+        controller.begin(scheduler.num_decoding, begun=self._begun is not None, holding=holding)
         views, closed = scheduler.views()
         asked = any(view.max_draft_tokens for view in views)
         foreseen = self._foreseen(views) if asked else _NOTHING

@@ -32,9 +32,15 @@ def switched_off() -> Controller:
 
 def test_asking_behind_a_launch_needs_no_leave() -> None:
     control = switched_off()
-    control.begin(1, free=True)
+    wanted = []
+    for _ in range(8):
+        control.begin(1, begun=True)
+        wanted.append(control.most_wanted(1))
+        assert not control.waits_for(1) or not wanted[-1]
+    assert sorted(wanted) == [0] * 6 + [4] * 2
+    # What it was held for is asked for.
+    control.begin(1, holding=True)
     assert control.most_wanted(1) == 4
-    assert not control.waits_for(1)
     control.begin(1)
     assert control.most_wanted(1) == 0
 
