@@ -157,6 +157,7 @@ class SleepingEngine:
         chunks: list[Chunk],
         *,
         goes_on: GoesOn | None = None,
+        sure: bool = False,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         rows = sum(len(chunk.ids) for chunk in chunks)

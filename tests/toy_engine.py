@@ -64,6 +64,7 @@ class ToyEngine:
         chunks: list[Chunk],
         *,
         goes_on: GoesOn | None = None,
+        sure: bool = False,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         meanwhile()

@@ -190,9 +190,12 @@ class Core:
         hidden = begun is not None
         started = time.perf_counter_ns()
         before = 0 if hidden else started - began
+        drafting = asked or bool(views)
         verdicts = self._engine.run(
             chunks,
-            goes_on=self._goes_on(planned, asked or bool(views)),
+            goes_on=self._goes_on(planned, drafting),
+            # Nobody is asked of what comes next, whatever this step brings.
+            sure=not drafting and scheduler.is_steady,
             meanwhile=partial(self._tell, views, closed),
         )
         ran = time.perf_counter_ns()

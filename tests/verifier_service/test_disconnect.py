@@ -36,6 +36,7 @@ class SteppedEngine(ToyEngine):
         chunks: list[Chunk],
         *,
         goes_on: GoesOn | None = None,
+        sure: bool = False,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         self.at_step += 1

@@ -51,7 +51,7 @@ class GatedEngine(ToyEngine):
         self.gate.set()
         self.reached = threading.Event()
 
-    def run(self, chunks, *, goes_on=None, meanwhile=no_more):  # type: ignore[no-untyped-def]
+    def run(self, chunks, *, goes_on=None, sure=False, meanwhile=no_more):  # type: ignore[no-untyped-def]
         self.reached.set()
         assert self.gate.wait(_WAIT_S)
         return super().run(chunks, meanwhile=meanwhile)

@@ -45,14 +45,17 @@ class AheadEngine(ToyEngine):
         self.clock = clock
         self.ready: int | None = None
         self.asked: list[tuple[list[Verdict], bool]] = []
+        self.sure: list[bool] = []
 
     def run(
         self,
         chunks: list[Chunk],
         *,
         goes_on: GoesOn | None = None,
+        sure: bool = False,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
+        self.sure.append(sure)
         begun, self.ready = self.ready, None
         begun = begun or self.clock.now + FORWARD_NS
         verdicts = super().run(chunks, meanwhile=meanwhile)
@@ -226,6 +229,16 @@ def test_nobody_is_asked_of_a_request_without_drafts(monkeypatch: pytest.MonkeyP
     told = {sequence_id for outcome in seen.source.outcomes for sequence_id, _ in outcome}
     assert len(told) == 1
     assert any(begins for verdicts, begins in seen.engine.asked if len(verdicts) == 2)
+
+
+def test_the_host_is_sure_only_where_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = run(monkeypatch, nothing, lambda _: True, [request("a")])
+    # There is no room for a draft behind the last step but one.
+    assert seen.engine.sure == [False] * 11 + [True]
+    plain = request("plain", 12)
+    plain.num_speculative_tokens = 0
+    seen = run(monkeypatch, nothing, lambda _: True, [plain])
+    assert seen.engine.sure == [False] + [True] * 11
 
 
 def test_a_prediction_of_its_own_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,7 @@ class Engine(Protocol):
         chunks: list[Chunk],
         *,
         goes_on: GoesOn | None = None,
+        sure: bool = False,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         """One forward over all chunks; a verdict for each that samples, None for the others.
@@ -102,6 +103,8 @@ class Engine(Protocol):
         computes.
         An engine that can begin the next step unasked asks `goes_on` first, at most once and as
         soon as it knows the verdicts; if that says so the step is begun before `run` returns.
+        Where the host is `sure` to say so of all sequences that do not end, an engine may begin it
+        before there are verdicts; `goes_on` is asked all the same.
         """
 
     def device_busy_s(self) -> float | None:

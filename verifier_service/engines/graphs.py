@@ -8,7 +8,7 @@ nothing is read by the host; the result is one small copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -27,7 +27,7 @@ from verifier_service.engines.captured_choice import (
     choosing_inputs,
     verdict_rows,
 )
-from verifier_service.engines.run_ahead import Expected
+from verifier_service.engines.run_ahead import Expected, Served, serving, with_tokens
 from verifier_service.engines.start_progress import captured_one_by_one
 from verifier_service.engines.step_buffers import StepBuffers, StepInputs
 from verifier_service.messages import RejectionRule
@@ -49,29 +49,36 @@ class _Ahead:
     expected: list[Expected]
     launched: Launched
 
-    def serves(self, chunks: Sequence[Chunk]) -> bool:
-        return len(chunks) == len(self.expected) and all(
-            expected.is_met_by(chunk) for expected, chunk in zip(self.expected, chunks, strict=True)
-        )
+    def serves(self, chunks: Sequence[Chunk]) -> Served | None:
+        return serving(self.expected, chunks) if chunks else None
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A step on its way. `logits` [T, V] or [R, V] are valid until the next step is launched."""
+    """A step on its way. `logits` [T, V] or [R, V] are valid until the next step is launched.
+
+    `rows` are those that were asked for, where the step was begun for more.
+    """
 
     bucket: Bucket
     logits: Tensor
     result: Result | None
     done: Callable[[], None]
     choosing: Choosing = Choosing.OUTSIDE
+    rows: tuple[int, ...] | None = None
 
     def verdicts(self, count: int) -> list[Verdict]:
         """Wait for the result; of the first `count` sequences. Only where tokens were chosen."""
         if self.result is None:
             raise RuntimeError("this step's tokens were not chosen on the device")
         self.done()
-        rows = self.result[:count].tolist()
+        rows = self.result[:count].tolist() if self.rows is None else self._told()
         return [Verdict(row[0], row[1 : row[0] + 2]) for row in rows]
+
+    def _told(self) -> list[list[int]]:
+        assert self.result is not None
+        told: list[list[int]] = self.result[list(self.rows or ())].tolist()
+        return told
 
 
 class GraphRunner:
@@ -120,8 +127,11 @@ class GraphRunner:
     def launch(self, chunks: Sequence[Chunk], bucket: Bucket) -> Launched:
         """Start the step; its tokens are chosen on the device where all chunks allow that."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.serves(chunks):
-            return ahead.launched
+        served = None if ahead is None else ahead.serves(chunks)
+        if ahead is not None and served is not None:
+            return (
+                ahead.launched if served.rows is None else replace(ahead.launched, rows=served.rows)
+            )
         self._buffers.fill(chunks, bucket)
         step = self._steps[bucket]
         step.forward()
@@ -134,17 +144,32 @@ class GraphRunner:
 
     def has_begun(self, chunks: Sequence[Chunk]) -> bool:
         """Whether a launch of these chunks has nothing left to do: it was begun ahead."""
-        return self._ahead is not None and self._ahead.serves(chunks)
+        return self._ahead is not None and self._ahead.serves(chunks) is not None
+
+    def begin_blindly(self, expected: list[Expected], launched: Launched) -> bool:
+        """Begin the plain step behind `launched`, whose verdicts are not known; whether it was.
+
+        `tell` says what they were.
+        """
+        if launched.result is None or not self._is_on_device(expected, launched):
+            return False
+        self._ahead = _Ahead(expected, self._advance(launched))
+        return True
+
+    def tell(self, verdicts: Sequence[Verdict]) -> None:
+        """What the step has chosen behind which the next one was begun."""
+        if self._ahead is not None:
+            expected = with_tokens(self._ahead.expected, verdicts)
+            self._ahead = _Ahead(expected, self._ahead.launched)
+
+    def forget_next(self) -> None:
+        """The step that was begun is not wanted."""
+        self._ahead = None
 
     def begin_next(self, expected: list[Expected], launched: Launched) -> None:
         """Begin the plain step behind `launched`, whose verdicts were read."""
-        if launched.bucket.query == 1 and self._knows_blocks_of(expected):
-            # All that it needs is on the device.
-            step = self._steps[launched.bucket]
-            step.advance(launched.choosing)
-            step.forward()
-            result = step.choose(launched.choosing)
-            following = Launched(launched.bucket, step.logits, *result, launched.choosing)
+        if self._is_on_device(expected, launched):
+            following = self._advance(launched)
         else:
             chunks = [one.as_chunk() for one in expected]
             bucket = self.find(chunks)
@@ -153,9 +178,22 @@ class GraphRunner:
             following = self.launch(chunks, bucket)
         self._ahead = _Ahead(expected, following)
 
-    def _knows_blocks_of(self, expected: Sequence[Expected]) -> bool:
-        """Whether no sequence got a block since the device was told of its blocks."""
+    def _is_on_device(self, expected: Sequence[Expected], launched: Launched) -> bool:
+        """Whether the step behind needs nothing but what `launched` had and will choose.
+
+        No sequence may have left (its row would go on in blocks that are another's by then), and
+        none have got a block of which the device was not told.
+        """
+        if launched.bucket.query != 1 or launched.rows is not None:
+            return False
         return all(self._buffers.holds(row, one.blocks) for row, one in enumerate(expected))
+
+    def _advance(self, launched: Launched) -> Launched:
+        step = self._steps[launched.bucket]
+        step.advance(launched.choosing)
+        step.forward()
+        result = step.choose(launched.choosing)
+        return Launched(launched.bucket, step.logits, *result, launched.choosing)
 
 
 class _Captured:
@@ -199,11 +237,9 @@ class _Captured:
             if bucket.query == 1:
                 self._advance[choosing] = capture(partial(advance, choosing))
         some = self._results[Choosing.GREEDY]
-        cuda = some.device.type == "cuda"
-        self._host = torch.empty_like(some, device="cpu", pin_memory=cuda)
-        # The same memory: numpy makes lists of small arrays several times faster.
-        self._read: Result = self._host.numpy()
-        self._event = torch.cuda.Event() if cuda else None
+        # By turns: a step may be begun before the one in front of it was read.
+        self._copies = _Copy(some), _Copy(some)
+        self._turn = 0
 
     def advance(self, choosing: Choosing) -> None:
         """Make the step's own tokens its inputs, one position on."""
@@ -212,7 +248,23 @@ class _Captured:
     def choose(self, choosing: Choosing) -> tuple[Result, Callable[[], None]]:
         """The result where the host reads it, once the function beside it has returned."""
         self._choose[choosing]()
-        self._host.copy_(self._results[choosing], non_blocking=True)
+        self._turn = 1 - self._turn
+        return self._copies[self._turn].take(self._results[choosing])
+
+
+class _Copy:
+    """Where the host reads results like `some`."""
+
+    def __init__(self, some: Tensor) -> None:
+        cuda = some.device.type == "cuda"
+        self._host = torch.empty_like(some, device="cpu", pin_memory=cuda)
+        # The same memory: numpy makes lists of small arrays several times faster.
+        self._read: Result = self._host.numpy()
+        self._event = torch.cuda.Event() if cuda else None
+
+    def take(self, result: Tensor) -> tuple[Result, Callable[[], None]]:
+        """The result, valid once the function beside it has returned."""
+        self._host.copy_(result, non_blocking=True)
         if self._event is None:
             return self._read, _nothing
         self._event.record()

@@ -10,14 +10,14 @@ valid, in blocks of the sequence's own, and whatever is launched later comes aft
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One sequence's next chunk, if all goes on as it is."""
+    """One sequence's next chunk, if all goes on as it is; `token` -1 while it is not known."""
 
     token: int
     start: int
@@ -49,6 +49,55 @@ class Expected:
             and chunk.mask is None
             and tuple(chunk.blocks[: len(self.blocks)]) == self.blocks
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Which rows of a step that was begun are what the host asks for; None: all, in order."""
+
+    rows: tuple[int, ...] | None = None
+
+
+def serving(expected: Sequence[Expected], chunks: Sequence[Chunk]) -> Served | None:
+    """Whether the chunks are among what was begun, in its order: some sequences may have ended."""
+    rows = []
+    row = -1
+    for chunk in chunks:
+        row = next(
+            (at for at in range(row + 1, len(expected)) if expected[at].is_met_by(chunk)), -1
+        )
+        if row < 0:
+            return None
+        rows.append(row)
+    return Served(None if len(rows) == len(expected) else tuple(rows))
+
+
+def with_tokens(expected: Sequence[Expected], verdicts: Sequence[Verdict]) -> list[Expected]:
+    """The same, once it is known what the step before has chosen."""
+    return [
+        replace(one, token=verdict.tokens[-1])
+        for one, verdict in zip(expected, verdicts, strict=True)
+    ]
+
+
+def expect_blindly(
+    chunks: Sequence[Chunk], cache: CacheShape, max_model_len: int
+) -> list[Expected] | None:
+    """The plain step behind a plain step whose verdicts are not known yet.
+
+    None where a sequence has drafts, or surely ends or lacks room. One that ends by its token has a
+    row that nobody asks for.
+    """
+    following = []
+    for chunk in chunks:
+        start = chunk.start + 1
+        room = min(len(chunk.blocks) * cache.block_size, max_model_len - 1)
+        ended = start + 1 - chunk.prompt_length >= chunk.sampling.max_tokens
+        if chunk.mask is not None or chunk.drafts or ended or start >= room:
+            return None
+        blocks = tuple(chunk.blocks[: start // cache.block_size + 1])
+        following.append(Expected(-1, start, blocks, chunk))
+    return following
 
 
 def expect(

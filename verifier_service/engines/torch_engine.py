@@ -33,7 +33,7 @@ from verifier_service.engines.layout import pack, pack_choices
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.engines.logprobs import with_logprobs
 from verifier_service.engines.prefill_graphs import PrefillGraphs
-from verifier_service.engines.run_ahead import expect
+from verifier_service.engines.run_ahead import expect, expect_blindly
 from verifier_service.engines.start_progress import stage
 from verifier_service.messages import ModelInfo, Sampling
 from verifier_service.settings import VerifierSettings
@@ -111,6 +111,7 @@ class TorchEngine:
         chunks: list[Chunk],
         *,
         goes_on: GoesOn | None = None,
+        sure: bool = False,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         """See `Engine.run`. Verifications and short prefills are replayed where captured."""
@@ -129,6 +130,7 @@ class TorchEngine:
             meanwhile()
             return self._run_eagerly(chunks)
         launched = self._graphs.launch(verifying, bucket)
+        sure = sure and len(verifying) == len(chunks) and self._begin_blindly(chunks, launched)
         meanwhile()
         verdicts: list[Verdict | None] = []
         if launched.result is None:
@@ -136,7 +138,11 @@ class TorchEngine:
         if len(verifying) == len(chunks):
             if launched.result is not None:
                 chosen = launched.verdicts(len(chunks))
-                if goes_on is not None:
+                if sure:
+                    self._graphs.tell(chosen)
+                    if goes_on is None or not goes_on(chosen):
+                        self._graphs.forget_next()
+                elif goes_on is not None:
                     limit = self._loaded.max_model_len
                     following = expect(chunks, chosen, self._cache_shape, limit)
                     if following is not None and goes_on(chosen):
@@ -147,6 +153,11 @@ class TorchEngine:
         others = iter(self._read_prompts([c for c in chunks if not _is_verification(c)]))
         verified = iter(verdicts or launched.verdicts(len(verifying)))
         return [next(verified) if _is_verification(chunk) else next(others) for chunk in chunks]
+
+    def _begin_blindly(self, chunks: Sequence[Chunk], launched: Launched) -> bool:
+        assert self._graphs is not None
+        following = expect_blindly(chunks, self._cache_shape, self._loaded.max_model_len)
+        return following is not None and self._graphs.begin_blindly(following, launched)
 
     def _read_prompts(self, chunks: list[Chunk]) -> list[Verdict | None]:
         replayed = None if self._prefill is None else self._prefill.serve(chunks)

@@ -60,10 +60,11 @@ class Run:
             prompt_length=len(PROMPTS[row]),
         )
 
-    def step(self, *, steady: bool, rows: list[int] | None = None) -> None:
+    def step(self, *, steady: bool, rows: list[int] | None = None, sure: bool = False) -> None:
         rows = list(range(len(self.ids))) if rows is None else rows
         goes_on = (lambda _: True) if steady else None
-        verdicts = self.target.run([self.chunk(row) for row in rows], goes_on=goes_on)
+        chunks = [self.chunk(row) for row in rows]
+        verdicts = self.target.run(chunks, goes_on=goes_on, sure=sure)
         for row, verdict in zip(rows, verdicts, strict=True):
             assert verdict is not None
             self.ids[row] += verdict.tokens
