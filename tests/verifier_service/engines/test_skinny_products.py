@@ -82,7 +82,13 @@ def test_rows_fit_their_tile_and_tiles_the_memory_of_a_multiprocessor(
 ) -> None:
     for rows in range(1, SERVED[-1] + 1):
         tile = tile_for(rows, outputs, depth, 132)
-        assert tile is not None
+        bucket = next(size for size in BUCKETS if rows <= size)
+        if (bucket, outputs, depth, 132) in skinny_tiles._MEASURED:
+            assert tile == skinny_tiles._MEASURED[bucket, outputs, depth, 132]
+        if tile is None:
+            # An H200 has shown that torch's product is faster.
+            assert skinny_tiles._MEASURED[bucket, outputs, depth, 132] is None
+            continue
         assert tile.rows in BUCKETS and rows <= tile.rows < 2 * max(rows, 16)
         assert tile.shape.columns % 64 == 0 and tile.shape.depth % 16 == 0
         assert tile.shape.shared(tile.rows) <= 227 << 10
