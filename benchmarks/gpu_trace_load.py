@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from verifier_service.core import EngineCore
     from verifier_service.messages import Output
 
+# As `gpu.py` serves them: the default window of five tokens hardly ever comes again.
+OPTIONS = {"ngram": ["--prompt-lookup-min=2", "--prompt-lookup-max=5"]}
 START_SECONDS = 60.0
 READY_SECONDS = 120.0
 POLL_SECONDS = 0.02
@@ -48,6 +50,7 @@ def proposers(methods: Sequence[str], drafts: int, logs: Path) -> Iterator[list[
                     *(sys.executable, "-m", "outrider.cli", "proposer", "--method", method),
                     f"--listen={addresses[-1]}",
                     f"--num-speculative-tokens={drafts}",
+                    *OPTIONS.get(method, ()),
                 ],
                 stdout=log,
                 stderr=subprocess.STDOUT,
