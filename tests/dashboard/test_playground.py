@@ -17,11 +17,20 @@ expect.set_options(timeout=PATIENCE_MS)
 
 PROMPT = "the cat sat"
 TOKENS = 50
+# Answers the prompt with all the tokens it may, all of them text, in a dozen rounds, many of which
+# reject something: which drafts are wrong is chance, so that a short answer may have one round.
+TEMPERATURE = 0.8
+SEED = 66
 
 
 async def ask(page: Page, **fields: str) -> None:
     """Fill the form, send it, wait for the answer's end."""
-    asked = {"prompt": PROMPT, "seed": "3", "max-tokens": str(TOKENS), "temperature": "1"}
+    asked = {
+        "prompt": PROMPT,
+        "seed": str(SEED),
+        "max-tokens": str(TOKENS),
+        "temperature": str(TEMPERATURE),
+    }
     for name, value in {**asked, **fields}.items():
         await page.fill(f"#{name}", value)
     await page.click("#send")
@@ -34,8 +43,8 @@ async def same_by_api(running: Stack, **speculative: Any) -> Any:
         json={
             "model": MODEL,
             "messages": [{"role": "user", "content": PROMPT}],
-            "temperature": 1,
-            "seed": 3,
+            "temperature": TEMPERATURE,
+            "seed": SEED,
             "max_completion_tokens": TOKENS,
             "speculative_decoding": {"rounds": True, **speculative},
         },
