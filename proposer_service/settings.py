@@ -7,9 +7,10 @@ from typing import Literal, get_args
 
 from outrider.credentials import PLAIN, Credentials
 from outrider.trace_settings import UNTRACED, TraceSettings
+from proposer_service.draft_model_settings import DraftModelSettings
 from proposer_service.proposers.suffix_options import SuffixOptions
 
-Method = Literal["ngram", "suffix"]
+Method = Literal["ngram", "suffix", "draft_model"]
 METHODS: tuple[str, ...] = get_args(Method)
 
 
@@ -21,9 +22,9 @@ class ProposerSettings:
     this proposer, empty takes the method. `max_draft_tokens` is the most drafts of one block,
     `max_sequences` how many sequences one verifier may have open, `context_limit` the longest
     sequence in tokens (0: no limit of its own). `prompt_lookup_*` belong to ngram,
-    `suffix_decoding_*` to suffix; names and defaults are vLLM's. `lookahead` pushes blocks for
-    likely outcomes of the round in flight. `credentials` protect the port.
-    `trace` is what is told of sequences, and where.
+    `suffix_decoding_*` to suffix; names and defaults are vLLM's. `draft_model` is given exactly
+    where that is the method. `lookahead` pushes blocks for likely outcomes of the round in flight.
+    `credentials` protect the port. `trace` is what is told of sequences, and where.
 
     Raises ValueError naming field, value and what is allowed.
     """
@@ -38,6 +39,7 @@ class ProposerSettings:
     suffix_decoding_max_cached_requests: int = 10_000
     suffix_decoding_max_spec_factor: float = 1.0
     suffix_decoding_min_token_prob: float = 0.1
+    draft_model: DraftModelSettings | None = None
     max_sequences: int = 256
     context_limit: int = 0
     lookahead: bool = True
@@ -64,10 +66,15 @@ class ProposerSettings:
                 f"prompt_lookup_max={self.prompt_lookup_max}: must be at least prompt_lookup_min="
                 f"{self.prompt_lookup_min}"
             )
+        if (self.draft_model is not None) != (self.method == "draft_model"):
+            wanted = "required by" if self.draft_model is None else "not an option of"
+            raise ValueError(f"draft_model: {wanted} method {self.method!r}")
         self.suffix_options()
 
     def method_options(self) -> dict[str, object]:
         """The method's own options, by their names in a speculative config."""
+        if self.draft_model is not None:
+            return self.draft_model.told()
         prefix = {"ngram": "prompt_lookup_", "suffix": "suffix_decoding_"}[self.method]
         return {
             field.name: getattr(self, field.name)
