@@ -30,14 +30,23 @@ class Model:
 
 
 def resolve_model(
-    argument: str, store: ModelStore, pull: Callable[[str], Path], option: str = "MODEL"
+    argument: str,
+    store: ModelStore,
+    pull: Callable[[str], Path],
+    option: str = "MODEL",
+    revision: str | None = None,
 ) -> Model:
     """The model that `argument` means; a known name is pulled by `pull` if it is not there.
 
-    Raises InputError where nothing is meant by it or the folder lacks something, OperationError
-    where a pull or the hub fails.
+    `revision` is a branch, tag or commit of a hub's repository. Raises InputError where nothing is
+    meant by it or the folder lacks something, OperationError where a pull or the hub fails.
     """
     path = Path(argument).expanduser()
+    if revision is not None and (path.exists() or argument in store.known):
+        raise InputError(
+            f"{option}: {argument} is no repository of a hub, and so has no revision {revision!r}; "
+            "leave the revision out"
+        )
     if path.is_dir():
         check_model_folder(path, option)
         return Model(path.absolute(), path.absolute().name)
@@ -53,7 +62,7 @@ def resolve_model(
             f"{option}: there is no folder {argument!r}; write a folder, a hub id (ORG/NAME) or "
             f"one of {', '.join(store.known)}{hint}"
         )
-    folder = _from_hub(argument, option)
+    folder = _from_hub(argument, option, revision)
     check_model_folder(folder, option)
     return Model(folder, argument)
 
@@ -103,7 +112,7 @@ def _read_object(path: Path, folder: Path, option: str) -> dict[str, object]:
     return value
 
 
-def _from_hub(repository: str, option: str) -> Path:
+def _from_hub(repository: str, option: str, revision: str | None) -> Path:
     import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -111,16 +120,21 @@ def _from_hub(repository: str, option: str) -> Path:
         HfHubHTTPError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
+        RevisionNotFoundError,
     )
 
     try:
-        return Path(snapshot_download(repository, allow_patterns=list(_HUB_FILES)))
+        return Path(
+            snapshot_download(repository, revision=revision, allow_patterns=list(_HUB_FILES))
+        )
     except GatedRepoError as error:
         raise InputError(
             f"{option}: {repository} is gated; accept its terms on the hub and log in first"
         ) from error
     except RepositoryNotFoundError as error:
         raise InputError(f"{option}: the hub has no {repository}, or not for you") from error
+    except RevisionNotFoundError as error:
+        raise InputError(f"{option}: {repository} has no revision {revision!r}") from error
     except (LocalEntryNotFoundError, HfHubHTTPError, httpx.HTTPError, OSError) as error:
         raise OperationError(
             f"{option}: {repository} is neither a folder here nor in the hub's cache, and the hub "

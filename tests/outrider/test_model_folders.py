@@ -8,7 +8,11 @@ from pathlib import Path
 import httpx
 import huggingface_hub
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 
 from outrider.checkpoints import ModelStore
 from outrider.errors import InputError, OperationError
@@ -133,15 +137,23 @@ def test_a_file_is_no_model(tmp_path: Path, store: ModelStore) -> None:
 def test_hub_id_is_fetched(
     folder: Path, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    asked: list[object] = []
 
     def snapshot(repository: str, **options: object) -> str:
-        asked.append(repository)
+        asked.extend((repository, options["revision"]))
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     model = resolve_model("org/some-model", store, never)
-    assert (asked, model.name, model.folder) == (["org/some-model"], "org/some-model", folder)
+    assert (model.name, model.folder) == ("org/some-model", folder)
+    resolve_model("org/some-model", store, never, revision="v2")
+    assert asked == ["org/some-model", None, "org/some-model", "v2"]
+
+
+def test_only_a_hubs_repository_has_revisions(folder: Path, store: ModelStore) -> None:
+    for argument in (str(folder), "smollm2-135m"):
+        with pytest.raises(InputError, match="and so has no revision 'v2'; leave the revision out"):
+            resolve_model(argument, store, never, revision="v2")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +168,11 @@ def test_hub_id_is_fetched(
             ),
             InputError,
             "the hub has no org/some-model",
+        ),
+        (
+            RevisionNotFoundError("gone", response=NOT_FOUND),
+            InputError,
+            "org/some-model has no revision None",
         ),
     ],
 )
