@@ -218,8 +218,8 @@ class CalmController(Controller):
     def observe_wait(self, seconds: float) -> None:
         super().observe_wait(0.0)
 
-    def observe_speed(self, sequences: int, tokens: int, seconds: float) -> None:
-        super().observe_speed(sequences, tokens, self._engine.seconds)
+    def observe_speed(self, sequences: int, tokens: int, seconds: float, *, drafted: bool) -> None:
+        super().observe_speed(sequences, tokens, self._engine.seconds, drafted=drafted)
 
 
 class ReadySource:

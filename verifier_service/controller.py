@@ -104,12 +104,13 @@ class Controller:
         speculating = self._switch.on and self._closed() is None
         self._held = self._periods.begin(decoding, self._switch.gain, speculating=speculating)
 
-    def observe_speed(self, sequences: int, tokens: int, seconds: float) -> None:
+    def observe_speed(self, sequences: int, tokens: int, seconds: float, *, drafted: bool) -> None:
         """Take in a step without prefill that emitted `tokens` of `sequences`.
 
-        `seconds` since the step before it ended: all that there is to it.
+        `seconds` since the step before it ended: all that there is to it. `drafted`: drafts were
+        verified in it.
         """
-        self._periods.observe(sequences, tokens, seconds)
+        self._periods.observe(sequences, tokens, seconds, drafted=drafted)
 
     def wanted(self, num_sequences: int, limit: int) -> int:
         """How many drafts to ask for now for one of so many, if it may verify `limit`."""

@@ -222,10 +222,12 @@ class Core:
             controller.observe_wait(self._asking.of(len(chunks), around * 1e-9, known * 1e-9))
         elif not prefilled:
             self._asking.observe_plain(len(chunks), around * 1e-9)
-        if not prefilled:
+        # Requests that want no drafts say nothing of what drafts gain.
+        if not prefilled and any(part.sequence.draft_limit > 0 for part in planned):
             tokens = sum(len(verdict.tokens) for verdict in verdicts if verdict is not None)
             seconds = (ended - (self._ended or began)) * 1e-9
-            controller.observe_speed(len(chunks), tokens, seconds)
+            drafted = any(chunk.drafts for chunk in chunks)
+            controller.observe_speed(len(chunks), tokens, seconds, drafted=drafted)
         self._ended = ended
         self._stats = self._snapshot()
         self._watch.observe(self._stats.speculation_state)

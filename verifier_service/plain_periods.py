@@ -17,19 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from outrider.records import record
+from verifier_service.plain_gain import PlainGain, Step
 
 # Steps compared in a period, and as many before and after it.
 _STEPS = 16
 # What the worse arm may cost, as a share of the time, and the least and most share of its steps.
 _LOSS, _LEAST, _MOST = 0.004, 0.005, 0.5
-# Standard deviations, of logarithms: how far the controller's promise may be wrong, how far that
-# may drift from one comparison to the next, and what noise these have at first and at least.
-_PROMISE_ERROR, _DRIFT, _NOISE, _LEAST_NOISE = 0.05, 0.015, 0.06, 0.01
-# Weight of one comparison in the estimate of the noise.
-_NOISE_RATE = 0.1
-# A comparison is no noise where its square is so many times what is expected.
-_CHANGE = 4.0
+# The second comparison comes after a period of so many times as many steps at most, each further
+# one of twice as many.
+_FIRST_WAIT = 3.0
 # A comparison counts as no more than this (in the logarithm of a ratio): the rest is noise.
 _CLIP = 1.2
 # A step that takes so many times the median of its period was interrupted.
@@ -50,18 +46,11 @@ class MeasuredGain:
     periods: int = 0
 
 
-@record(frozen=True, slots=True)
-class _Step:
-    sequences: int
-    tokens: int
-    seconds: float
-
-
 class PlainPeriods:
     """Says which steps decode plainly, and what the others gain.
 
     What a step is expected to gain is what the controller promises, corrected by how far earlier
-    promises lay from what was measured, for about as many sequences.
+    promises lay from what was measured, for about as many sequences (`PlainGain`).
 
     `share` of the steps is plain; None: as the measured gain allows. 0 turns it off. Call order
     for each step: `begin`, then `observe` unless it prefilled or nothing decoded. Not thread-safe.
@@ -74,12 +63,14 @@ class PlainPeriods:
         self._plain = False
         # Steps of this period so far, the first one included.
         self._steps = 0
-        self._before: deque[_Step] = deque(maxlen=_STEPS)
-        self._middle: deque[_Step] = deque(maxlen=_STEPS)
+        self._before: deque[Step] = deque(maxlen=_STEPS)
+        self._middle: deque[Step] = deque(maxlen=_STEPS)
         # The period that `_before` and `_middle` are, drafts or none, once there are both.
-        self._now: deque[_Step] = deque(maxlen=_STEPS)
-        self._biases: dict[int, _Bias] = {}
-        self._octave = 1
+        self._now: deque[Step] = deque(maxlen=_STEPS)
+        self._gains: dict[int, PlainGain] = {}
+        # By power of two of sequences, as the gains are: comparisons so far.
+        self._compared: defaultdict[int, int] = defaultdict(int)
+        self._sequences = 1
         self._promise = 0.0
         # Sums over all comparisons: weights, weighted logarithms, and their squares.
         self._weight = self._sum = self._squares = 0.0
@@ -89,10 +80,11 @@ class PlainPeriods:
     @property
     def loses(self) -> float:
         """What drafts surely cost by the last comparisons, as a share of the speed; else 0."""
-        bias = self._biases.get(self._octave)
-        if bias is None or not bias.known or self._promise + bias.mean + bias.error >= 0.0:
+        gain = self._gain_of(self._sequences)
+        expected = self._promise + gain.bias
+        if not gain.known or expected + gain.error >= 0.0:
             return 0.0
-        return -math.expm1(self._promise + bias.mean)
+        return -math.expm1(expected)
 
     @property
     def measured(self) -> MeasuredGain:
@@ -117,33 +109,52 @@ class PlainPeriods:
             return False
         if sequences <= 0:
             return False
-        self._octave = sequences.bit_length()
+        self._sequences = sequences
         self._promise = math.log1p(max(promised, -0.5))
-        bias = self._biases.get(self._octave)
-        if bias is None:
-            bias = self._biases[self._octave] = _Bias()
-        # A promise alone is soon put to the test.
-        expected = self._promise + bias.mean if bias.known else 0.0
-        if self._steps >= self._length(expected):
+        if self._steps >= self._length():
             self._turn()
         return self._plain
 
-    def observe(self, sequences: int, tokens: int, seconds: float) -> None:
-        """Take in the step: `tokens` of so many sequences, `seconds` since the last one ended."""
+    def observe(self, sequences: int, tokens: int, seconds: float, *, drafted: bool) -> None:
+        """Take in the step: `tokens` of so many sequences, `seconds` since the last one ended.
+
+        `drafted`: drafts were verified in it.
+        """
         self._steps += 1
+        step = Step(sequences, tokens, seconds, drafted)
+        if not self._plain:
+            self._gain_of(sequences).emitted(step, self._promise)
         # What the change itself costs belongs to neither.
         if self._steps > 1:
-            self._now.append(_Step(sequences, tokens, seconds))
+            self._now.append(step)
             if self._steps == _STEPS + 1:
                 self._compare()
 
-    def _length(self, gain: float) -> int:
-        """Steps of a period such as this, where drafts gain so much (a logarithm)."""
-        worse = min(max(_LOSS / max(abs(gain), 1e-9), _LEAST), _MOST)
-        plain = (worse if gain > 0.0 else 1.0 - worse) if self._share is None else self._share
+    def _length(self) -> int:
+        """Steps of the period that runs."""
+        known = self._gain_of(self._sequences)
+        expected = self._promise + known.bias
+        worse = min(max(_LOSS / max(abs(expected), 1e-9), _LEAST), _MOST)
+        plain = (worse if expected > 0.0 else 1.0 - worse) if self._share is None else self._share
         mine = plain if self._plain else 1.0 - plain
         # The rarer of the two gets as many steps as are compared, the other so many times that.
-        return 1 + round(_STEPS * max(mine / (1.0 - mine), 1.0))
+        times = max(mine / (1.0 - mine), 1.0)
+        if self._share is None:
+            # A promise alone is soon put to the test, and then less and less often.
+            soon = (
+                _FIRST_WAIT * 2.0 ** self._compared[self._sequences.bit_length()]
+                if known.known
+                else 1.0
+            )
+            times = min(times, soon)
+        return 1 + round(_STEPS * times)
+
+    def _gain_of(self, sequences: int) -> PlainGain:
+        octave = sequences.bit_length()
+        gain = self._gains.get(octave)
+        if gain is None:
+            gain = self._gains[octave] = PlainGain(sequences)
+        return gain
 
     def _turn(self) -> None:
         """Begin the other period."""
@@ -165,7 +176,10 @@ class PlainPeriods:
         # `_plain` is what now runs, around the period in the middle.
         gained = ratio if self._plain else -ratio
         gained = min(max(gained, -_CLIP), _CLIP)
-        self._biases[self._octave].add(gained - self._promise)
+        around = [*self._before, *self._now]
+        plain, others = (self._middle, around) if self._plain is False else (around, self._middle)
+        self._gain_of(self._sequences).compare(plain, others)
+        self._compared[self._sequences.bit_length()] += 1
         self._periods += 1
         self._weight += seconds
         self._sum += seconds * gained
@@ -181,37 +195,7 @@ class PlainPeriods:
             self._now.clear()
 
 
-class _Bias:
-    """How far comparisons lie from promises: a scalar Kalman filter, at 0 to begin with."""
-
-    __slots__ = ("_noise", "_variance", "known", "mean")
-
-    def __init__(self) -> None:
-        self.mean = 0.0
-        # Whether there was a comparison at all.
-        self.known = False
-        self._variance = _PROMISE_ERROR**2
-        self._noise = _NOISE**2
-
-    @property
-    def error(self) -> float:
-        return math.sqrt(self._variance)
-
-    def add(self, value: float) -> None:
-        self.known = True
-        surprise = value - self.mean
-        expected = self._variance + _DRIFT**2 + self._noise
-        # What noise and drift do not explain is another text or machine.
-        beyond = max(surprise * surprise - _CHANGE * expected, 0.0)
-        self._variance += _DRIFT**2 + beyond
-        noise = min(max(surprise * surprise - self._variance, _LEAST_NOISE**2), _CHANGE * expected)
-        self._noise += _NOISE_RATE * (noise - self._noise)
-        weight = self._variance / (self._variance + self._noise)
-        self.mean += weight * surprise
-        self._variance *= 1.0 - weight
-
-
-def _log_ratio(inner: Iterable[_Step], outer: Iterable[_Step]) -> tuple[float, float] | None:
+def _log_ratio(inner: Iterable[Step], outer: Iterable[Step]) -> tuple[float, float] | None:
     """Logarithm of the inner steps' tokens a second over the outer ones', and seconds compared.
 
     Only steps of as many sequences are; None where there are too few.
@@ -232,9 +216,9 @@ def _log_ratio(inner: Iterable[_Step], outer: Iterable[_Step]) -> tuple[float, f
     return total / weight, weight
 
 
-def _by_sequences(steps: Iterable[_Step]) -> dict[int, tuple[float, float, int]]:
+def _by_sequences(steps: Iterable[Step]) -> dict[int, tuple[float, float, int]]:
     """{sequences: (tokens, seconds, steps)}, pauses cut."""
-    by: defaultdict[int, list[_Step]] = defaultdict(list)
+    by: defaultdict[int, list[Step]] = defaultdict(list)
     for step in steps:
         by[step.sequences].append(step)
     result = {}

@@ -91,5 +91,5 @@ def test_a_plain_period_is_plain() -> None:
         wanted = control.most_wanted(1)
         seen.add((wanted > 0, control.holds_for(1)))
         control.plan([asked(1)])
-        control.observe_speed(1, 1, 0.005)
+        control.observe_speed(1, 1, 0.005, drafted=False)
     assert seen == {(True, True), (False, False)}

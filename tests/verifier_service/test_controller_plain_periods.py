@@ -17,7 +17,7 @@ def test_a_plain_period_asks_for_nothing_and_verifies_nothing_and_says_so() -> N
         assert (decision.drafted == 0) == (ask == 0)
         if ask == 0:
             assert decision.off_reason == "a plain period, to measure what drafts gain"
-        control.observe_speed(1, 1 + decision.drafted, 0.01)
+        control.observe_speed(1, 1 + decision.drafted, 0.01, drafted=decision.drafted > 0)
     assert 20 <= sum(held) <= 40
     measured = control.explain().measured
     assert measured.periods >= 1
@@ -31,7 +31,7 @@ def test_plain_periods_hold_where_every_draft_is_verified_too() -> None:
         control.begin(1)
         (decision,) = control.plan([candidate(blocks=[block()], ask=control.wanted(1, K))])
         drafted.append(decision.drafted)
-        control.observe_speed(1, 1 + decision.drafted, 0.01)
+        control.observe_speed(1, 1 + decision.drafted, 0.01, drafted=decision.drafted > 0)
     assert set(drafted) == {0, K}
 
 
@@ -48,6 +48,11 @@ def test_drafts_that_measurably_lose_are_given_up_whatever_the_promise() -> None
             control.observe_round(
                 1, decision.block, greedy=True, drafted=decision.drafted, accepted=decision.drafted
             )
-        control.observe_speed(1, 1 + decision.drafted, 0.01 if not decision.drafted else 0.1)
+        control.observe_speed(
+            1,
+            1 + decision.drafted,
+            0.1 if decision.drafted else 0.01,
+            drafted=decision.drafted > 0,
+        )
     assert sum(map(bool, drafted[750:])) < 75
     assert control.state().startswith("off: measured: drafts make decoding ")
