@@ -34,20 +34,23 @@ DEFAULT_LOOKUP = 5
 API_KEY_VARIABLE = "OUTRIDER_API_KEY"
 
 PositiveInt = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(min_length=1)]
 
 
 class SpeculativeConfig(BaseModel):
     """One proposer, as `--speculative-config` describes it.
 
     Defaults are vLLM's, but for `rejection_sample_method`, where `coupled` has no counterpart
-    there, and `enable_adaptive_verification`, which is on and for every method.
+    there, `enable_adaptive_verification`, which is on and for every method, and
+    `draft_sample_method`, where None means what the rejection rule allows best.
     `num_speculative_tokens` is the ceiling K; the verifier may take fewer.
     `num_speculative_tokens_per_batch_size` holds (first, last, K) in ascending order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    method: Literal["ngram", "suffix"]
+    method: Literal["ngram", "suffix", "draft_model"]
+    model: Name | None = None
     num_speculative_tokens: Annotated[int, Field(ge=1, le=MAX_SPECULATIVE_TOKENS)]
     prompt_lookup_min: PositiveInt = DEFAULT_LOOKUP
     prompt_lookup_max: PositiveInt = DEFAULT_LOOKUP
@@ -57,6 +60,12 @@ class SpeculativeConfig(BaseModel):
     suffix_decoding_max_cached_requests: Annotated[int, Field(ge=0)] = 10_000
     suffix_decoding_max_spec_factor: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     suffix_decoding_min_token_prob: Annotated[float, Field(ge=0, le=1)] = 0.1
+    draft_tensor_parallel_size: PositiveInt | None = None
+    quantization: Literal["none", "int8", "fp8"] | None = None
+    max_model_len: Annotated[int, Field(ge=2)] | None = None
+    revision: Name | None = None
+    enforce_eager: bool = False
+    draft_sample_method: Literal["greedy", "probabilistic"] | None = None
     rejection_sample_method: Literal["coupled", "standard", "block"] = "coupled"
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = None
     enable_adaptive_verification: bool = True
@@ -65,6 +74,18 @@ class SpeculativeConfig(BaseModel):
     @classmethod
     def _check_schedule(cls, value: object) -> object:
         return None if value is None else DraftSchedule.of(value).ranges
+
+    @field_validator("draft_tensor_parallel_size")
+    @classmethod
+    def _check_devices(cls, size: int | None) -> int | None:
+        if size is not None and size > 1:
+            raise ValueError("the draft model runs on one device, as the target does; allowed is 1")
+        return size
+
+    @field_validator("quantization")
+    @classmethod
+    def _leave_out_none(cls, quantization: str | None) -> str | None:
+        return None if quantization == "none" else quantization
 
     @model_validator(mode="before")
     @classmethod

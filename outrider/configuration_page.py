@@ -56,8 +56,10 @@ what was resolved: `SpeculativeConfig(method='ngram', num_speculative_tokens=8, 
 attaches to running proposers, one `--proposer ADDRESS` for each object, in the same order. A
 proposer of another method, or one that runs with another value of an option that is written here,
 is refused with a line that names both, and asked again every 30 s; the verifier decodes with the
-others, or plainly. Without a config any proposer is taken that passes the handshake. `outrider
-proposer -sc` takes one object; keys that are the verifier's may stand in it, and a line names them.
+others, or plainly. The draft model's name is not compared, since one model has other names on other
+machines: its tokenizer is. Without a config any proposer is taken that passes the handshake.
+`outrider proposer -sc` takes one object; keys that are the verifier's may stand in it, and a line
+names them.
 """
 
 _TAIL = """
@@ -81,18 +83,26 @@ def _keys() -> Iterable[str]:
     yield "A key of another method than the chosen one is an error, not silence.\n\n"
     yield header
     for row in served:
-        methods = [method for method in row.methods if method in names.METHODS]
-        yield _line(row, SpeculativeConfig.model_fields[row.name].default, methods, "works")
+        default = SpeculativeConfig.model_fields[row.name].default
+        yield _line(row, default, _served_methods(row), "works")
     yield "\n## Keys that are refused\n\n"
     yield "A value that breaks the rule is refused for that; any other because of what the last\n"
     yield "column says. Defaults are vLLM's.\n\n"
     yield header
     for row in refused:
-        status = row.refused or "refused: its methods are not served yet"
-        if row.instead:
-            status = f"{status}; {row.instead}"
+        status = f"refused: {row.refused or 'its methods are not served yet'}"
+        if row.neutral is not None:
+            status = f"{status}; `{json.dumps(row.neutral)}` is taken with {_served(row)}"
         default = UnservedKeys.model_fields[row.name].default
-        yield _line(row, default, row.methods, f"refused: {row.refused}" if row.refused else status)
+        yield _line(row, default, row.methods, status)
+
+
+def _served_methods(row: Key) -> list[str]:
+    return [method for method in row.methods if method in names.METHODS]
+
+
+def _served(row: Key) -> str:
+    return ", ".join(f"`{method}`" for method in _served_methods(row))
 
 
 def _line(row: Key, default: object, methods: Iterable[str], status: str) -> str:

@@ -18,7 +18,20 @@ from outrider.speculative_detection import detect_method
 from outrider.speculative_keys import KEYS
 from outrider.speculative_unserved import UnservedKeys
 
-_SERVED = f"it serves {' and '.join(names.METHODS)}"
+
+def _listed(words: Iterable[str], conjunction: str) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *before, last = words
+    return f"{', '.join(before)} {conjunction} {last}" if before else last
+
+
+_SERVED = f"it serves {_listed(names.METHODS, 'and')}"
+# What a method cannot do without, and what it is.
+_REQUIRED = (
+    ("draft_model", "model", ": a folder, a name or a hub id"),
+    ("ngram", "num_speculative_tokens", ""),
+    ("draft_model", "num_speculative_tokens", ""),
+)
 
 
 def parse_entry(entry: object, option: str) -> SpeculativeConfig:
@@ -31,7 +44,11 @@ def parse_entry(entry: object, option: str) -> SpeculativeConfig:
     _check_unserved_values(given, option)
     if method == "ngram" and names.MODEL_METHODS.get(str(given.get("model"))) == method:
         del given["model"]
-    for key, value in given.items():
+    for key, value in list(given.items()):
+        row = KEYS[key]
+        if row.refused and method in row.methods and value is row.neutral:
+            del given[key]
+            continue
         _refuse_misplaced(key, value, method, option)
     rule = given.get("rejection_sample_method")
     if isinstance(rule, str) and rule in names.REFUSED_REJECTION_METHODS:
@@ -40,8 +57,9 @@ def parse_entry(entry: object, option: str) -> SpeculativeConfig:
             f"{names.REFUSED_REJECTION_METHODS[rule]}; Outrider has "
             f"{', '.join(names.REJECTION_SAMPLE_METHODS)}"
         )
-    if method == "ngram" and "num_speculative_tokens" not in given:
-        raise InputError(f"{option}: method 'ngram' requires num_speculative_tokens")
+    for owner, key, what in _REQUIRED:
+        if method == owner and key not in given:
+            raise InputError(f"{option}: method {method!r} requires {key}{what}")
     try:
         return SpeculativeConfig.model_validate({**given, "method": method})
     except ValidationError as error:
@@ -86,9 +104,13 @@ def _resolve_method(given: Mapping[str, object], option: str) -> str:
     found = ""
     if method is None:
         if model is None:
-            raise InputError(f"{option}: method is required: {' or '.join(names.METHODS)}")
+            raise InputError(f"{option}: method is required: {_listed(names.METHODS, 'or')}")
         if not isinstance(model, str) or not model:
             raise InputError(f"{option}: model: {shorten(repr(model))} is not a name")
+        if model in names.METHODS and model not in names.MODEL_METHODS:
+            raise InputError(
+                f"{option}: model {model!r}: for method {model!r} write it as method, not as model"
+            )
         method = detect_method(model)
         found = f", which is what model {shorten(model)!r} means,"
     if not isinstance(method, str):
@@ -103,11 +125,9 @@ def _resolve_method(given: Mapping[str, object], option: str) -> str:
         known = (*names.METHODS, *names.UNSERVED_METHODS)
         raise InputError(
             f"{option}: method {shorten(method)!r} is unknown; allowed are "
-            f"{' and '.join(names.METHODS)}{nearest(method, known)}"
+            f"{_listed(names.METHODS, 'and')}{nearest(method, known)}"
         )
     why = names.UNSERVED_METHODS.get(method, "")
-    if model in names.METHODS:
-        why = f"for method {model!r} write it as method, not as model"
     raise InputError(
         f"{option}: method {method!r}{found} is not served yet by Outrider: {_SERVED}"
         f"{f'; {why}' if why else ''}"
@@ -124,23 +144,21 @@ def _check_unserved_values(given: Mapping[str, object], option: str) -> None:
 
 def _refuse_misplaced(key: str, value: object, method: str, option: str) -> None:
     row = KEYS[key]
-    if method in row.methods and not row.refused:
-        return
     shown = f"{option}: {key} ({shorten(repr(value))})"
-    if row.refused:
-        raise InputError(f"{shown} is not supported: {row.refused}")
+    if method in row.methods:
+        if row.refused:
+            raise InputError(f"{shown} is not supported: {row.refused}")
+        return
     served = [name for name in row.methods if name in names.METHODS]
     belongs = f"belongs to {_methods(served or row.methods)}"
-    unserved = "" if served else ", not served yet by Outrider"
+    unserved = "" if served and not row.refused else ", not served yet by Outrider"
     instead = f"; {row.instead}" if row.instead else ""
     raise InputError(f"{shown} {belongs}{unserved}; it means nothing for {method!r}{instead}")
 
 
 def _methods(methods: Iterable[str]) -> str:
     quoted = [repr(method) for method in methods]
-    if len(quoted) == 1:
-        return f"method {quoted[0]}"
-    return f"methods {', '.join(quoted[:-1])} and {quoted[-1]}"
+    return f"method{'' if len(quoted) == 1 else 's'} {_listed(quoted, 'and')}"
 
 
 def _explain_string(text: str, option: str) -> str:

@@ -25,7 +25,8 @@ class Key:
     """One key. `methods` are those it has a meaning for, served here or not.
 
     `default` is told where the checking model's own default does not tell it; `refused` is why the
-    key is refused though its methods are served; `instead` is what may have been meant.
+    key is refused though one of its methods is served; `neutral`, where there is one, is a value
+    that asks for nothing and is taken all the same; `instead` is what may have been meant.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Key:
     methods: tuple[str, ...]
     default: str = ""
     refused: str = ""
+    neutral: object = None
     instead: str = ""
 
 
@@ -44,6 +46,15 @@ _ROWS = (
         "how drafts are made",
         METHODS,
         default="what `model` means, else required",
+    ),
+    Key(
+        "model",
+        "string",
+        "the draft model: a folder, a name that `outrider models list` shows, or a hub id; its "
+        "tokenizer must be the target's. `ngram` and `[ngram]` mean method `ngram`",
+        (*_DRAFTERS, "custom_class"),
+        default="required",
+        instead="the target is the MODEL argument",
     ),
     Key(
         "num_speculative_tokens",
@@ -91,6 +102,51 @@ _ROWS = (
         ("suffix",),
     ),
     Key(
+        "draft_tensor_parallel_size",
+        "integer",
+        "1: target and draft model run on one device each",
+        _DRAFTERS,
+        default="1",
+    ),
+    Key(
+        "quantization",
+        "string",
+        "of the draft model's weights: `int8`, `fp8`, or `none` as if left out",
+        _DRAFTERS,
+        instead="the target's is the option --quantization",
+    ),
+    Key(
+        "max_model_len",
+        "integer",
+        "at least 2, at most the draft model's and the target's own limits: a longer sequence has "
+        "no drafts",
+        _DRAFTERS,
+        default="the smaller of the two limits",
+        instead="the target's is the option --max-model-len",
+    ),
+    Key(
+        "revision",
+        "string",
+        "branch, tag or commit of the draft model's repository; only where `model` is a hub id",
+        _DRAFTERS,
+    ),
+    Key(
+        "enforce_eager",
+        "boolean",
+        "run the draft model without torch.compile and CUDA graphs",
+        _DRAFTERS,
+        instead="the target's is the option --enforce-eager",
+    ),
+    Key(
+        "draft_sample_method",
+        "name",
+        "how the draft model's tokens are chosen: `greedy`, the likeliest one; `probabilistic`, "
+        "with the request's sampling parameters and its noise, which `coupled` lets target and "
+        "draft model share. vLLM's default is `greedy`",
+        _DRAFTERS,
+        default="`probabilistic` under `coupled`, else `greedy`",
+    ),
+    Key(
         "rejection_sample_method",
         "name",
         "`coupled`, `standard` or `block`; all are exact, `coupled` also gives a seed's answer "
@@ -114,70 +170,63 @@ _ROWS = (
         METHODS,
     ),
     Key(
-        "model",
+        "moe_backend",
+        "name",
+        "the draft model's kernel for experts",
+        _DRAFTERS,
+        refused="there is one kernel for each kind of layer",
+    ),
+    Key(
+        "attention_backend",
+        "name",
+        "the draft model's; any case, or `auto`",
+        _DRAFTERS,
+        refused="there is one attention for each device",
+    ),
+    Key(
+        "kv_cache_dtype",
+        "name",
+        "of the draft model's cache",
+        _DRAFTERS,
+        refused="keys and values are kept as the model computes them",
+    ),
+    Key(
+        "code_revision",
         "string",
-        "draft model or head: a folder or hub id. `ngram` and `[ngram]` mean method `ngram`",
-        (*_DRAFTERS, "custom_class"),
-        instead="the target is the MODEL argument",
-    ),
-    Key(
-        "draft_tensor_parallel_size",
-        "integer",
-        "at least 1: 1 or the target's",
+        "of the draft model's code",
         _DRAFTERS,
-        default="the target's",
+        refused="code that a model brings is never run",
     ),
-    Key(
-        "quantization",
-        "string",
-        "of the draft model's weights",
-        _DRAFTERS,
-        instead="the target's is the option --quantization",
-    ),
-    Key("moe_backend", "name", "the draft model's kernel for experts", _DRAFTERS),
-    Key("attention_backend", "name", "the draft model's; any case, or `auto`", _DRAFTERS),
-    Key("kv_cache_dtype", "name", "of the draft model's cache", _DRAFTERS),
-    Key(
-        "max_model_len",
-        "integer",
-        "at least 1: the draft model's longest sequence",
-        _DRAFTERS,
-        instead="the target's is the option --max-model-len",
-    ),
-    Key("revision", "string", "of the draft model's repository", _DRAFTERS),
-    Key("code_revision", "string", "of the draft model's code", _DRAFTERS),
     Key(
         "index_share_for_mtp_iteration",
         "boolean",
         "whether later drafts reuse the first one's sparse indices",
         ("mtp",),
     ),
-    Key(
-        "enforce_eager",
-        "boolean",
-        "run the draft model uncompiled",
-        _DRAFTERS,
-        instead="the target's is the option --enforce-eager",
-    ),
     Key("disable_padded_drafter_batch", "boolean", "draft batches of unequal length", _EAGLE),
-    Key("use_local_argmax_reduction", "boolean", "greedy drafts without full logits", _DRAFTERS),
+    Key(
+        "use_local_argmax_reduction",
+        "boolean",
+        "greedy drafts without full logits",
+        _DRAFTERS,
+        refused="the draft model runs on one device, so there is nothing to gather",
+        neutral=False,
+    ),
     Key(
         "use_heterogeneous_vocab",
         "boolean",
         "draft and target model of different vocabularies; only with greedy drafts",
         ("draft_model",),
+        refused="drafts are compared id by id, and so both models need one tokenizer",
+        neutral=False,
     ),
     Key(
         "parallel_drafting",
         "boolean",
         "all drafts in one forward (PARD, P-EAGLE)",
         ("draft_model", "eagle", "eagle3", "dflash", "dspark"),
-    ),
-    Key(
-        "draft_sample_method",
-        "name",
-        "`greedy` or `probabilistic`: how a draft model's tokens are chosen",
-        _DRAFTERS,
+        refused="models trained for it (PARD) are not served yet",
+        neutral=False,
     ),
     Key(
         "synthetic_acceptance_rates",
@@ -196,7 +245,13 @@ _ROWS = (
     Key("dspark_draft_topk", "integer", "at least 1", ("dspark",)),
     Key("disable_eagle_block_drop", "boolean", "vLLM 0.33", _EAGLE),
     Key("disable_lookahead_block_hashes", "boolean", "vLLM 0.33", _EAGLE),
-    Key("draft_lm_head_quantization", "name", "vLLM 0.33: `fp8` or `nvfp4`", _DRAFTERS),
+    Key(
+        "draft_lm_head_quantization",
+        "name",
+        "vLLM 0.33: `fp8` or `nvfp4`",
+        _DRAFTERS,
+        refused="`quantization` rounds the layers, and never the last one",
+    ),
     Key("xpress_topc", "integer", "vLLM 0.33: at least 1", ("dflash",)),
     Key("fly_window_size", "integer", "vLLM 0.33: at least 1", METHODS, refused=_FLY),
     Key("fly_entropy_threshold", "number", "vLLM 0.33: at least 0", METHODS, refused=_FLY),

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-METHODS = ("ngram", "suffix")
+METHODS = ("ngram", "suffix", "draft_model")
 REJECTION_SAMPLE_METHODS = ("coupled", "standard", "block")
 
 # Methods that are known and not served, each with what helps instead; empty where nothing does.
 UNSERVED_METHODS: Mapping[str, str] = MappingProxyType(
     {
-        "draft_model": "",
         "eagle": "",
         "eagle3": "",
         "mtp": "",

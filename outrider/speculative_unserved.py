@@ -24,22 +24,15 @@ class UnservedKeys(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    model: Name | None = None
-    draft_tensor_parallel_size: Count | None = None
-    quantization: Name | None = None
     moe_backend: Name | None = None
     attention_backend: Name | None = None
     kv_cache_dtype: Name | None = None
-    max_model_len: Count | None = None
-    revision: Name | None = None
     code_revision: Name | None = None
     index_share_for_mtp_iteration: bool | None = None
-    enforce_eager: bool | None = None
     disable_padded_drafter_batch: bool = False
     use_local_argmax_reduction: bool = False
     use_heterogeneous_vocab: bool = False
     parallel_drafting: bool = False
-    draft_sample_method: Literal["greedy", "probabilistic"] = "greedy"
     synthetic_acceptance_rates: list[Share] | None = None
     synthetic_acceptance_length: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
     dspark_draft_topk: Count | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +26,12 @@ from outrider.commands.trace_options import (
     TraceSampleRatio,
     trace_settings_of,
 )
+from outrider.config import flag
 from outrider.errors import InputError
+
+if TYPE_CHECKING:
+    from outrider.config import SpeculativeConfig
+    from proposer_service.draft_model_settings import DraftModelSettings
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +43,12 @@ def proposer(
     listen: Annotated[
         str, typer.Option("--listen", metavar="ADDRESS", help="unix:PATH or HOST:PORT.")
     ],
-    method: Annotated[str | None, typer.Option(help="ngram or suffix.")] = None,
+    method: Annotated[str | None, typer.Option(help="ngram, suffix or draft_model.")] = None,
     num_speculative_tokens: Annotated[
         int | None,
-        typer.Option(help="Most draft tokens in one block.  [default: ngram 32, suffix 24]"),
+        typer.Option(
+            help="Most draft tokens in one block.  [default: ngram and draft_model 32, suffix 24]"
+        ),
     ] = None,
     prompt_lookup_min: Annotated[
         int | None, typer.Option(help="ngram: shortest window.  [default: the longest, or 5]")
@@ -60,6 +68,34 @@ def proposer(
     suffix_decoding_min_token_prob: Annotated[
         float | None, typer.Option(help="suffix: where a draft ends.  [default: 0.1]")
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="draft_model: a folder, a name or a hub id; the target's tokenizer."),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="draft_model: branch, tag or commit of a hub's model.")
+    ] = None,
+    quantization: Annotated[
+        str | None,
+        typer.Option(help="draft_model: of its weights: none, int8 or fp8.  [default: none]"),
+    ] = None,
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(
+            help="draft_model: longer sequences have no drafts.  [default: the model's own]"
+        ),
+    ] = None,
+    enforce_eager: Annotated[
+        bool | None,
+        typer.Option("--enforce-eager", help="draft_model: neither torch.compile nor CUDA graphs."),
+    ] = None,
+    draft_sample_method: Annotated[
+        str | None,
+        typer.Option(
+            help="draft_model: greedy or probabilistic.  [default: what the verifier's rule "
+            "allows best]"
+        ),
+    ] = None,
     speculative_config: Annotated[
         str | None,
         typer.Option(
@@ -67,6 +103,19 @@ def proposer(
             "-sc",
             metavar="JSON",
             help="The options above as one object, instead.",
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="draft_model: auto, cpu, cuda or cuda:N.  [default: auto]"),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="draft_model: auto, float32 or bfloat16.  [default: auto]")
+    ] = None,
+    kv_cache_memory_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="draft_model: memory for its cache.  [default: what is free on a card]"
         ),
     ] = None,
     name: Annotated[
@@ -103,6 +152,12 @@ def proposer(
         "suffix_decoding_max_cached_requests": suffix_decoding_max_cached_requests,
         "suffix_decoding_max_spec_factor": suffix_decoding_max_spec_factor,
         "suffix_decoding_min_token_prob": suffix_decoding_min_token_prob,
+        "model": model,
+        "revision": revision,
+        "quantization": quantization,
+        "max_model_len": max_model_len,
+        "enforce_eager": enforce_eager,
+        "draft_sample_method": draft_sample_method,
     }
     with service_process(log_level, runtime_dir, address):
         from outrider.speculative_keys import SHARED_KEYS
@@ -112,17 +167,18 @@ def proposer(
 
         flags = {key: value for key, value in given.items() if value is not None}
         if speculative_config is None:
-            if method == "ngram":
+            if method in ("ngram", "draft_model") or (method is None and model is not None):
                 flags.setdefault("num_speculative_tokens", _DEFAULT_DRAFT_TOKENS)
             configs = parse_speculative_config(flags, "proposer")
         elif flags:
-            named = ", ".join(f"--{key.replace('_', '-')}" for key in flags)
+            named = ", ".join(map(flag, flags))
             raise InputError(f"{named}: cannot be combined with --speculative-config")
         else:
             configs = parse_speculative_config(parse_speculative_json(speculative_config))
         if len(configs) != 1:
             raise InputError("--speculative-config: one process is one proposer; give one object")
         (config,) = configs
+        draft_model = _draft_model(config, device, dtype, kv_cache_memory_bytes)
         if runtime_dir is None:  # Else `serve` has said it.
             _log.info("%s", config.describe(without=SHARED_KEYS))
             warn_of_plain_text(credentials, ("--otlp-endpoint", trace.endpoint))
@@ -140,6 +196,7 @@ def proposer(
                 suffix_decoding_max_cached_requests=config.suffix_decoding_max_cached_requests,
                 suffix_decoding_max_spec_factor=config.suffix_decoding_max_spec_factor,
                 suffix_decoding_min_token_prob=config.suffix_decoding_min_token_prob,
+                draft_model=draft_model,
                 max_sequences=max_num_seqs,
                 lookahead=not no_lookahead,
                 log_level=log_level,
@@ -147,3 +204,28 @@ def proposer(
                 trace=trace,
             )
         )
+
+
+def _draft_model(
+    config: SpeculativeConfig,
+    device: str | None,
+    dtype: str | None,
+    kv_cache_memory_bytes: int | None,
+) -> DraftModelSettings | None:
+    """What is to be loaded, and where; None for a method that loads nothing. Raises InputError."""
+    from outrider.draft_models import METHOD, Placement, draft_model_settings
+
+    placed = {"device": device, "dtype": dtype, "kv_cache_memory_bytes": kv_cache_memory_bytes}
+    given = [key for key, value in placed.items() if value is not None]
+    if given and config.method != METHOD:
+        raise InputError(
+            f"{', '.join(map(flag, given))}: belongs to method {METHOD!r}; it means nothing for "
+            f"{config.method!r}"
+        )
+    placement = Placement(device or "auto", dtype or "auto", kv_cache_memory_bytes)
+    if config.method == METHOD and importlib.util.find_spec("torch") is None:
+        raise InputError(
+            f"method {METHOD!r} needs torch, which is not installed here; of the container images "
+            "proposer-model has it"
+        )
+    return draft_model_settings(config, placement)

@@ -12,6 +12,13 @@ NAN, INF = float("nan"), float("inf")
 HUGE = 10**30
 NGRAM: dict[str, Any] = {"method": "ngram", "num_speculative_tokens": 4}
 SUFFIX: dict[str, Any] = {"method": "suffix"}
+DRAFT: dict[str, Any] = {
+    "method": "draft_model",
+    "model": "org/draft",
+    "num_speculative_tokens": 4,
+}
+# What `Row.ours` holds where the default is vLLM's.
+SAME = object()
 NOT_BOOLEAN: tuple[Any, ...] = (1, 0, "true", "yes", [True], {})
 NOT_NAMES: tuple[Any, ...] = ("", 3, True, ["x"], {"x": 1})
 NOT_COUNTS: tuple[Any, ...] = (0, -1, "4", 4.0, 2.5, True, [4], NAN)
@@ -19,8 +26,8 @@ NOT_COUNTS: tuple[Any, ...] = (0, -1, "4", 4.0, 2.5, True, [4], NAN)
 
 @dataclass(frozen=True)
 class Row:
-    """`vllm` is the default there; `ours` is set where Outrider's differs. `also` are keys that
-    a value needs beside it."""
+    """`vllm` is the default there; `ours` is set where Outrider's differs. `base` is what a value
+    needs beside it."""
 
     key: str
     vllm: Any
@@ -28,14 +35,17 @@ class Row:
     edge: tuple[Any, ...]
     bad: tuple[Any, ...]
     base: dict[str, Any] = field(default_factory=lambda: NGRAM)
-    ours: Any = None
+    ours: Any = SAME
 
 
 # Keys that work, under a method for which they mean something.
 WORKS = (
     Row("method", None, ("ngram",), (), ("Ngram", "n-gram", "", 3, ["ngram"], True)),
     Row("method", None, ("suffix",), (), ("SUFFIX", {"x": 1}), SUFFIX),
+    Row("method", None, ("draft_model",), (), ("draft-model", "Draft_Model"), DRAFT),
+    Row("model", None, ("org/draft", "./draft"), ("x", "eagle-x"), NOT_NAMES, DRAFT),
     Row("num_speculative_tokens", None, (4, 8), (1, 128), (*NOT_COUNTS, 129, 130, HUGE)),
+    Row("num_speculative_tokens", None, (4, 8), (1, 128), (*NOT_COUNTS, 129, 130, HUGE), DRAFT),
     Row("num_speculative_tokens", 24, (8, 32), (1, 128), (*NOT_COUNTS, 129), SUFFIX),
     Row("prompt_lookup_max", 5, (5, 10), (1, 10_000, HUGE), NOT_COUNTS),
     Row("prompt_lookup_min", 5, (2, 5), (1, 10_000, HUGE), NOT_COUNTS),
@@ -96,32 +106,36 @@ WORKS = (
     ),
     Row("enable_adaptive_verification", False, (True, False), (), NOT_BOOLEAN, ours=True),
     Row("enable_adaptive_verification", False, (True, False), (), NOT_BOOLEAN, SUFFIX, ours=True),
-)
-
-# Keys that are refused: of methods that are not served, or of rules that are not exact.
-REFUSED = (
-    Row("model", None, ("org/draft", "./draft"), ("x",), NOT_NAMES),
-    Row("draft_tensor_parallel_size", None, (2, 8), (1,), NOT_COUNTS),
-    Row("quantization", None, ("fp8", "awq"), ("x",), NOT_NAMES),
-    Row("moe_backend", None, ("triton",), ("auto",), NOT_NAMES),
-    Row("attention_backend", None, ("FLASH_ATTN", "flash_attn"), ("auto",), NOT_NAMES),
-    Row("kv_cache_dtype", None, ("fp8",), ("auto",), NOT_NAMES),
-    Row("max_model_len", None, (2048,), (1,), NOT_COUNTS),
-    Row("revision", None, ("main",), ("x",), NOT_NAMES),
-    Row("code_revision", None, ("main",), ("x",), NOT_NAMES),
-    Row("index_share_for_mtp_iteration", None, (True, False), (), NOT_BOOLEAN),
-    Row("enforce_eager", None, (True, False), (), NOT_BOOLEAN),
-    Row("disable_padded_drafter_batch", False, (True, False), (), NOT_BOOLEAN),
-    Row("use_local_argmax_reduction", False, (True, False), (), NOT_BOOLEAN),
-    Row("use_heterogeneous_vocab", False, (True, False), (), NOT_BOOLEAN),
-    Row("parallel_drafting", False, (True, False), (), NOT_BOOLEAN),
+    Row("enable_adaptive_verification", False, (True, False), (), NOT_BOOLEAN, DRAFT, ours=True),
+    # Sizes of several devices are vLLM's; the target has one here.
+    Row("draft_tensor_parallel_size", None, (1,), (1,), (*NOT_COUNTS, 2, 8, HUGE), DRAFT),
+    # vLLM has more schemes, which a checkpoint brings along.
+    Row("quantization", None, ("int8", "fp8"), (), (*NOT_NAMES, "awq", "FP8", "gptq"), DRAFT),
+    Row("max_model_len", None, (2048,), (2, HUGE), (*NOT_COUNTS, 1), DRAFT),
+    Row("revision", None, ("main", "refs/pr/1"), ("x",), NOT_NAMES, DRAFT),
+    Row("enforce_eager", None, (True, False), (), NOT_BOOLEAN, DRAFT, ours=False),
     Row(
         "draft_sample_method",
         "greedy",
         ("greedy", "probabilistic"),
         (),
         ("Greedy", "sampled", "", 1, True),
+        DRAFT,
+        ours=None,
     ),
+)
+
+# Keys that are refused: of methods that are not served, or of rules that are not exact.
+REFUSED = (
+    Row("moe_backend", None, ("triton",), ("auto",), NOT_NAMES),
+    Row("attention_backend", None, ("FLASH_ATTN", "flash_attn"), ("auto",), NOT_NAMES),
+    Row("kv_cache_dtype", None, ("fp8",), ("auto",), NOT_NAMES),
+    Row("code_revision", None, ("main",), ("x",), NOT_NAMES),
+    Row("index_share_for_mtp_iteration", None, (True, False), (), NOT_BOOLEAN),
+    Row("disable_padded_drafter_batch", False, (True, False), (), NOT_BOOLEAN),
+    Row("use_local_argmax_reduction", False, (True, False), (), NOT_BOOLEAN),
+    Row("use_heterogeneous_vocab", False, (True, False), (), NOT_BOOLEAN),
+    Row("parallel_drafting", False, (True, False), (), NOT_BOOLEAN),
     Row(
         "synthetic_acceptance_rates",
         None,
@@ -170,9 +184,9 @@ _INTERNAL = """
     draft_load_config
 """
 
-# Section 1.4, and whether Outrider serves it.
+# Section 1.4, without those that Outrider serves.
 _METHODS_OF_0_29 = """
-    ngram_gpu draft_model eagle eagle3 mtp medusa mlp_speculator dflash dspark
+    ngram_gpu eagle eagle3 mtp medusa mlp_speculator dflash dspark
     extract_hidden_states custom_class deepseek_mtp dots3_note_mtp mimo_mtp mimo_v2_mtp
     glm4_moe_mtp glm4_moe_lite_mtp glm_ocr_mtp ernie_mtp nemotron_h_mtp exaone_moe_mtp
     exaone4_5_mtp qwen3_next_mtp qwen4_exp_mtp qwen3_5_mtp longcat_flash_mtp bailing_hybrid_mtp

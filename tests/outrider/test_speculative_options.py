@@ -151,6 +151,11 @@ def test_escaped_json_is_answered_with_the_mapping() -> None:
     assert "is a string" in refusal("ngram")
 
 
+def test_a_draft_model_beside_others() -> None:
+    entries = [NGRAM, {"model": "org/draft", "num_speculative_tokens": 3}]
+    assert [c.method for c in parse_speculative_config(entries)] == ["ngram", "draft_model"]
+
+
 def test_list_makes_several_proposers() -> None:
     configs = parse_speculative_config([NGRAM, SUFFIX])
     assert [config.method for config in configs] == ["ngram", "suffix"]
@@ -206,13 +211,19 @@ def test_shortcut_conflicts_with_the_same_key(shortcuts: dict[str, object], flag
         resolve_speculation([NGRAM], **shortcuts)  # type: ignore[arg-type]
 
 
-def test_model_shortcut_is_refused_by_name() -> None:
+def test_the_model_shortcut_makes_a_draft_model() -> None:
+    (config,) = resolve_speculation(None, model="org/draft", tokens=3)
+    assert config == one(method="draft_model", model="org/draft", num_speculative_tokens=3)
     with pytest.raises(
-        InputError,
-        match=r"--spec-model: method 'draft_model', which is what model 'org/draft' means, is not "
-        "served yet",
+        InputError, match=r"^--spec-model: method 'draft_model' requires num_speculative_tokens$"
     ):
         resolve_speculation(None, model="org/draft")
+    with pytest.raises(
+        InputError,
+        match=r"--spec-model: method 'eagle', which is what model 'org/eagle-x' means, is not "
+        "served yet",
+    ):
+        resolve_speculation(None, model="org/eagle-x")
 
 
 def test_off_means_off() -> None:
@@ -231,6 +242,11 @@ def test_startup_line_shows_what_was_chosen() -> None:
     )
     assert "suffix_decoding_max_cached_requests=10000" in str(one(**SUFFIX))
     assert "prompt_lookup" not in str(one(**SUFFIX))
+    assert str(one(method="draft_model", model="org/draft", num_speculative_tokens=4)) == (
+        "SpeculativeConfig(method='draft_model', model='org/draft', num_speculative_tokens=4, "
+        "enforce_eager=False, rejection_sample_method='coupled', "
+        "enable_adaptive_verification=True)"
+    )
 
 
 def test_configs_do_not_change() -> None:

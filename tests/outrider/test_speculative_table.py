@@ -14,15 +14,25 @@ from outrider.speculative_names import INTERNAL_KEYS, METHODS
 from outrider.speculative_options import parse_speculative_config
 from outrider.speculative_unserved import UnservedKeys
 from tests.outrider.speculative_table import (
+    DRAFT,
     INTERNAL,
     KEYS_OF_0_29,
     KEYS_OF_0_33,
     METHODS_OF_0_29,
     NGRAM,
     REFUSED,
+    SAME,
     SUFFIX,
     WORKS,
     Row,
+)
+
+BASES = (NGRAM, {**SUFFIX, "num_speculative_tokens": 4}, DRAFT)
+# What these switches ask for when they are off is what a draft model does anyway.
+ASK_FOR_NOTHING = (
+    ("use_heterogeneous_vocab", False),
+    ("parallel_drafting", False),
+    ("use_local_argmax_reduction", False),
 )
 
 
@@ -75,19 +85,25 @@ def test_defaults_are_vllms_but_where_said(row: Row) -> None:
     if row.key == "method" or row.key in row.base:
         assert row.vllm is None
         return
-    expected = row.vllm if row.ours is None else row.ours
+    expected = row.vllm if row.ours is SAME else row.ours
     assert getattr(parse(row.base), row.key) == expected
     assert getattr(parse({**row.base, row.key: None}), row.key) == expected
 
 
 @pytest.mark.parametrize(("row", "value"), cases(REFUSED, "good", "edge"))
-@pytest.mark.parametrize("base", [NGRAM, {**SUFFIX, "num_speculative_tokens": 4}])
+@pytest.mark.parametrize("base", BASES, ids=lambda base: base["method"])
 def test_good_values_of_keys_that_do_not_apply_are_refused(
     row: Row, value: Any, base: dict[str, Any]
 ) -> None:
-    text = refusal({**base, row.key: value})
+    entry = {**base, row.key: value}
+    if base is DRAFT and (row.key, value) in ASK_FOR_NOTHING:
+        assert parse(entry) == parse(base)
+        return
+    text = refusal(entry)
     assert f" {row.key} (" in text
-    assert "it means nothing for" in text or "is not supported: it belongs to" in text
+    assert "it means nothing for" in text or "is not supported: " in text
+    # What is refused for every method is not told to belong to one that works.
+    assert f"means nothing for {base['method']!r}" not in text or "not served yet" in text
 
 
 @pytest.mark.parametrize(("row", "value"), cases(REFUSED, "bad"))
@@ -104,6 +120,21 @@ def test_defaults_of_refused_keys_are_vllms(row: Row) -> None:
     assert parse({**row.base, row.key: None}) == parse(row.base)
 
 
+def test_no_quantization_is_the_same_as_leaving_it_out() -> None:
+    assert parse({**DRAFT, "quantization": "none"}).quantization is None
+
+
+@pytest.mark.parametrize("missing", ["model", "num_speculative_tokens"])
+def test_a_draft_model_needs_its_name_and_a_length(missing: str) -> None:
+    entry = {key: value for key, value in DRAFT.items() if key != missing}
+    assert f"method 'draft_model' requires {missing}" in refusal(entry)
+    assert f"method 'draft_model' requires {missing}" in refusal({**entry, missing: None})
+
+
+def test_the_table_has_every_served_method() -> None:
+    assert tuple(base["method"] for base in BASES) == METHODS
+
+
 def test_the_table_is_the_references_list_of_keys() -> None:
     told = {row.key for row in (*WORKS, *REFUSED)}
     assert told == {*KEYS_OF_0_29, *KEYS_OF_0_33}
@@ -117,11 +148,12 @@ def test_every_key_is_checked_in_one_place() -> None:
     assert {row.key for row in WORKS} == SpeculativeConfig.model_fields.keys()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("base", BASES, ids=lambda base: base["method"])
 @pytest.mark.parametrize("key", sorted(SpeculativeConfig.model_fields))
-def test_a_working_key_means_something_or_is_refused(method: str, key: str) -> None:
+def test_a_working_key_means_something_or_is_refused(base: dict[str, Any], key: str) -> None:
+    method = base["method"]
     value = next(row.good[-1] for row in WORKS if row.key == key)
-    entry = {"method": method, "num_speculative_tokens": 4, key: value}
+    entry = {**base, key: method if key == "method" else value}
     if key == "method" or method in KEYS[key].methods:
         assert key in str(parse(entry)) or key == "method"
     else:
@@ -133,6 +165,6 @@ def test_a_working_key_means_something_or_is_refused(method: str, key: str) -> N
 def test_methods_that_are_known_and_not_served(method: str) -> None:
     text = refusal({"method": method, "num_speculative_tokens": 3, "model": "org/head"})
     assert f"method {method!r}" in text
-    assert "is not served yet by Outrider: it serves ngram and suffix" in text
+    assert "is not served yet by Outrider: it serves ngram, suffix and draft_model" in text
     # Neither a missing model nor a missing length hides it.
     assert "is not served yet by Outrider" in refusal({"method": method})

@@ -82,7 +82,8 @@ def test_shortcuts_are_a_config() -> None:
     )
     assert "requires num_speculative_tokens" in refusal(ONE, method="ngram")
     assert "num_speculative_tokens: 0" in refusal(ONE, method="ngram", tokens=0)
-    assert "is not served yet by Outrider" in refusal(ONE, model="org/draft", tokens=3)
+    assert resolve(ONE, model="org/draft", tokens=3).proposers[0].method == "draft_model"
+    assert "is not served yet by Outrider" in refusal(ONE, model="org/eagle-x", tokens=3)
 
 
 def test_options_that_are_keys_fill_every_entry() -> None:
