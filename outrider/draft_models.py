@@ -80,53 +80,49 @@ def draft_model_settings(
 def find_draft_models(
     configs: Sequence[SpeculativeConfig],
     target: Model,
-    max_model_len: int | None,
     store: ModelStore,
     pull: Callable[[str], Path],
+    *,
+    max_model_len: int | None = None,
+    enforce_eager: bool = False,
     option: str,
 ) -> tuple[SpeculativeConfig, ...]:
-    """`configs` with each draft model's folder for its name, and no longer than the target.
+    """`configs` with each draft model's folder for its name, and what it takes over of the target.
 
-    `max_model_len` is the target's, None for its own limit. Raises InputError naming `option` where
-    a draft model cannot be used or does not fit the target; as `resolve_model` does where there is
-    none.
+    That is `max_model_len`, None for the target's own limit, where it is the lower one, and
+    `enforce_eager`, where the config says nothing of it. Raises InputError naming `option` where a
+    draft model does not fit the target; where there is none, as `resolve_model` does.
     """
-    return tuple(
-        _find(config, config.model, target, max_model_len, store, pull, option)
-        if config.method == METHOD and config.model is not None
-        else config
-        for config in configs
-    )
+    of_target = max_model_len or _own_limit(target.folder)
+    result = []
+    for config in configs:
+        if config.method != METHOD or config.model is None:
+            result.append(config)
+            continue
+        found = resolve_model(config.model, store, pull, f"{option}: model", config.revision)
+        _check_vocabulary(found, config.model, target, option)
+        # Only what was written or follows is set, so that a child is told nothing else.
+        values = config.model_dump(exclude_unset=True, exclude={"revision"})
+        values["model"] = str(found.folder)
+        if limit := _limit(config, found, of_target, option):
+            values["max_model_len"] = limit
+        if enforce_eager:
+            values.setdefault("enforce_eager", True)
+        result.append(SpeculativeConfig.model_validate(values))
+    return tuple(result)
 
 
-def _find(
-    config: SpeculativeConfig,
-    name: str,
-    target: Model,
-    max_model_len: int | None,
-    store: ModelStore,
-    pull: Callable[[str], Path],
-    option: str,
-) -> SpeculativeConfig:
-    found = resolve_model(name, store, pull, f"{option}: model", config.revision)
-    limits = {
-        f"the draft model {name}": _own_limit(found.folder),
-        "the target": max_model_len or _own_limit(target.folder),
-    }
-    known = {owner: limit for owner, limit in limits.items() if limit is not None}
-    asked = config.max_model_len
-    for owner, limit in known.items():
-        if asked is not None and asked > limit:
+def _limit(
+    config: SpeculativeConfig, draft: Model, of_target: int | None, option: str
+) -> int | None:
+    """The draft model's longest sequence, None where that is its own limit. Raises InputError."""
+    of_draft, asked = _own_limit(draft.folder), config.max_model_len
+    for owner, limit in ((f"the draft model {config.model}", of_draft), ("the target", of_target)):
+        if asked is not None and limit is not None and asked > limit:
             raise InputError(f"{option}: max_model_len: {asked}: {owner} takes at most {limit}")
-    _check_vocabulary(found, name, target, option)
-    # What was written stays what is unset, so that a child is told nothing else.
-    values = config.model_dump(exclude_unset=True, exclude={"revision"})
-    values["model"] = str(found.folder)
-    own = known.get(f"the draft model {name}")
-    shortest = min(known.values(), default=None)
-    if asked is None and shortest is not None and own is not None and shortest < own:
-        values["max_model_len"] = shortest
-    return SpeculativeConfig.model_validate(values)
+    if asked is None and of_draft is not None and of_target is not None and of_target < of_draft:
+        return of_target
+    return asked
 
 
 def _own_limit(folder: Path) -> int | None:

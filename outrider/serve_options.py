@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from outrider.config import SpeculativeConfig, flag, require_token_for_each, shorten
 from outrider.config_files import labels, read_options
+from outrider.draft_models import DEVICES, METHOD
 from outrider.durations import parse_duration
 from outrider.errors import InputError
 from outrider.serve_security import SECRET_KEYS, SecurityOptions
@@ -72,7 +73,9 @@ class ServeOptions(SecurityOptions):
     quantization: Literal["none", "int8", "fp8"] = "none"
     batch_invariant: bool = False
     served_model_name: Annotated[str, Field(min_length=1)] | None = None
-    draft_deadline_ms: Annotated[float, Field(ge=0, le=60_000)] = 10.0
+    draft_deadline_ms: Annotated[float, Field(ge=0, le=60_000)] | None = None
+    draft_device: Annotated[str, Field(pattern=f"^({DEVICES})$")] | None = None
+    draft_kv_cache_memory_bytes: PositiveInt | None = None
     plain_share: Literal["auto"] | Annotated[float, Field(ge=0, le=0.5)] = "auto"
     num_prediction_tokens: Annotated[int, Field(ge=0, le=128)] = 8
     log_stats_interval: Annotated[float, Field(ge=0)] = 10.0
@@ -96,13 +99,21 @@ class ServeOptions(SecurityOptions):
 
     def speculation(self) -> tuple[SpeculativeConfig, ...]:
         """One config for each proposer to start. Raises InputError."""
-        return resolve_speculation(
+        configs = resolve_speculation(
             self.speculative_config,
             method=self.spec_method,
             model=self.spec_model,
             tokens=self.spec_tokens,
             off=self.no_speculation,
         )
+        if not any(config.method == METHOD for config in configs):
+            for key in ("draft_device", "draft_kv_cache_memory_bytes"):
+                if (value := getattr(self, key)) is not None:
+                    raise InputError(
+                        f"{flag(key)}: {value!r}: nothing drafts with a model here; it belongs to "
+                        f"method {METHOD!r}"
+                    )
+        return configs
 
     @property
     def receives_evidence(self) -> bool:

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from outrider.config import SpeculativeConfig, data_directory
+from outrider.draft_models import METHOD as DRAFT_MODEL
+from outrider.draft_models import SHARED_CACHE_BYTES, deadline_ms
 from outrider.model_folders import Model
 from outrider.probes import grpc_is_serving, http_is_healthy, port_is_open
 from outrider.serve_options import ServeOptions
@@ -25,12 +27,19 @@ VERIFIER_STOP_S = 15.0
 GATEWAY_STOP_S = 15.0
 
 
-def plan_services(options: ServeOptions, model: Model, runtime_dir: Path) -> list[Service]:
+def plan_services(
+    options: ServeOptions,
+    model: Model,
+    runtime_dir: Path,
+    speculation: tuple[SpeculativeConfig, ...] | None = None,
+) -> list[Service]:
     """Proposers, verifier and gateway, in the order of starting.
 
     `runtime_dir` is a private folder for their sockets, short enough for a socket's path.
+    `speculation` None is what the options say.
     """
-    speculation = options.speculation()
+    if speculation is None:
+        speculation = options.speculation()
     proposers = [
         _proposer(name, config, options, runtime_dir)
         for name, config in zip(proposer_names(speculation), speculation, strict=True)
@@ -75,13 +84,28 @@ def _proposer(
         f"--max-num-seqs={options.max_num_seqs}",
         *options.trace(otlp_address(options, runtime_dir)).arguments(),
     ]
+    if config.method == DRAFT_MODEL:
+        cache_bytes = options.draft_kv_cache_memory_bytes or SHARED_CACHE_BYTES
+        command += [
+            f"--device={options.draft_device or options.device}",
+            f"--dtype={options.dtype}",
+            f"--kv-cache-memory-bytes={cache_bytes}",
+        ]
     return Service(
         name=name,
         command=tuple(command),
         is_ready=partial(grpc_is_serving, f"unix:{socket}"),
         stop_deadline_s=PROPOSER_STOP_S,
         socket=socket,
+        environment=_cores(config, options),
     )
+
+
+def _cores(config: SpeculativeConfig, options: ServeOptions) -> tuple[tuple[str, str], ...]:
+    """As many threads as the target has: they take turns, and both would be slow with more."""
+    if config.method != DRAFT_MODEL or options.threads is None:
+        return ()
+    return (("OMP_NUM_THREADS", str(options.threads)),)
 
 
 def _verifier(
@@ -106,7 +130,7 @@ def _verifier(
         f"--max-logprobs={options.max_logprobs}",
         f"--prefill-stall-ms={options.prefill_stall_ms}",
         f"--max-captured-prefill-tokens={options.max_captured_prefill_tokens}",
-        f"--draft-deadline-ms={options.draft_deadline_ms}",
+        f"--draft-deadline-ms={_deadline_ms(options, speculation)}",
         f"--plain-share={options.plain_share}",
         f"--num-prediction-tokens={options.num_prediction_tokens}",
         f"--log-stats-interval={options.log_stats_interval}",
@@ -138,7 +162,19 @@ def _verifier(
         is_ready=partial(grpc_is_serving, f"unix:{socket}"),
         stop_deadline_s=VERIFIER_STOP_S,
         socket=socket,
+        # It takes what memory is left for its cache, so that all others must have theirs before.
+        after=tuple(
+            name
+            for name, config in zip(proposer_names(speculation), speculation, strict=True)
+            if config.method == DRAFT_MODEL
+        ),
     )
+
+
+def _deadline_ms(options: ServeOptions, speculation: tuple[SpeculativeConfig, ...]) -> float:
+    if options.draft_deadline_ms is not None:
+        return options.draft_deadline_ms
+    return deadline_ms(speculation)
 
 
 def _speculation(speculation: tuple[SpeculativeConfig, ...]) -> str:

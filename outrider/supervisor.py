@@ -33,7 +33,10 @@ _STEADY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One child: its command, how to see that it is ready, how long it may take to stop."""
+    """One child: its command, how to see that it is ready, how long it may take to stop.
+
+    `after` names services, earlier ones, that must be ready before this one is started at first.
+    """
 
     name: str
     command: tuple[str, ...]
@@ -42,6 +45,7 @@ class Service:
     socket: Path | None = None
     # Variables beside those of this process.
     environment: tuple[tuple[str, str], ...] = ()
+    after: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -80,9 +84,9 @@ class Supervisor:
         `on_progress` is called with (name, seconds since start, ready) of each, many times a
         second. Raises InputError or OperationError when a child ends before it is ready.
         """
-        for child in self._children:
-            self._spawn(child)
+        begun = time.monotonic()
         while not self.stop_requested:
+            self._spawn_due()
             for child in self._children:
                 self._fail_if_ended(child)
             # In order: what starts later is ready only when what it needs is.
@@ -90,7 +94,9 @@ class Supervisor:
             if unready is not None:
                 self._probe(unready)
             now = time.monotonic()
-            on_progress([(c.service.name, now - c.started_at, c.ready) for c in self._children])
+            on_progress(
+                [(c.service.name, now - (c.started_at or begun), c.ready) for c in self._children]
+            )
             if all(child.ready for child in self._children):
                 return True
             time.sleep(_TICK_S)
@@ -121,6 +127,13 @@ class Supervisor:
                 self._say(child.service.name, "did not stop in time; killed")
             self._reap(child)
 
+    def _spawn_due(self) -> None:
+        """Start what was not started yet and waits for nobody any more."""
+        ready = {child.service.name for child in self._children if child.ready}
+        for child in self._children:
+            if child.process is None and ready.issuperset(child.service.after):
+                self._spawn(child)
+
     def _spawn(self, child: _Child) -> None:
         service = child.service
         if service.socket is not None:
@@ -150,14 +163,13 @@ class Supervisor:
 
     def _probe(self, child: _Child) -> None:
         now = time.monotonic()
-        if child.ready or now - child.probed_at < _PROBE_EVERY_S:
+        if child.ready or child.process is None or now - child.probed_at < _PROBE_EVERY_S:
             return
         child.ready = child.service.is_ready()
         child.probed_at = time.monotonic()
 
     def _fail_if_ended(self, child: _Child) -> None:
-        assert child.process is not None
-        code = child.process.poll()
+        code = None if child.process is None else child.process.poll()
         if code is None:
             return
         self._reap(child)

@@ -113,7 +113,18 @@ def serve(
         str | None, typer.Option(help="Name clients use.  [default: MODEL]")
     ] = None,
     draft_deadline_ms: Annotated[
-        float | None, typer.Option(help="Longest a step waits for drafts.  [default: 10]")
+        float | None,
+        typer.Option(
+            help="Longest a step waits for drafts.  [default: 10; 1000 with a draft model]"
+        ),
+    ] = None,
+    draft_device: Annotated[
+        str | None,
+        typer.Option(help="For draft models: auto, cpu, cuda or cuda:N.  [default: the target's]"),
+    ] = None,
+    draft_kv_cache_memory_bytes: Annotated[
+        int | None,
+        typer.Option(help="Memory for each draft model's cache.  [default: 2147483648]"),
     ] = None,
     plain_share: Annotated[
         str | None,
@@ -262,6 +273,8 @@ def serve(
         "batch_invariant": batch_invariant or None,
         "served_model_name": served_model_name,
         "draft_deadline_ms": draft_deadline_ms,
+        "draft_device": draft_device,
+        "draft_kv_cache_memory_bytes": draft_kv_cache_memory_bytes,
         "plain_share": None if plain_share is None else _plain_share(plain_share),
         "num_prediction_tokens": num_prediction_tokens,
         "log_stats_interval": log_stats_interval,

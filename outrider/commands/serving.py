@@ -19,12 +19,14 @@ from rich.text import Text
 
 from outrider.addresses import require_free_port
 from outrider.commands.models import open_store, print_line, pull_with_progress
+from outrider.draft_models import find_draft_models
 from outrider.errors import InputError
 from outrider.exposure import plain_text_dialled
 from outrider.model_folders import resolve_model
 from outrider.serve_options import ServeOptions
 from outrider.serve_plan import plan_services, public_url
 from outrider.speculative_detection import refuse_speculators_checkpoint
+from outrider.speculative_options import OPTION as SPECULATION
 from outrider.supervisor import Service, Supervisor
 
 _CHILD_COLUMN = 10
@@ -34,20 +36,33 @@ def serve_until_stopped(options: ServeOptions, cache_dir: Path | None) -> None:
     """Start all services, tell how to use them, and watch them. Raises InputError."""
     if options.model is None:
         raise InputError("MODEL: which model? Write a folder, a hub id or a known name")
-    speculation = options.speculation()
+    written = options.speculation()
     needs_key = options.check_security(options.host)
     require_free_port(options.host, options.port)
     store = open_store(cache_dir)
-    model = resolve_model(options.model, store, lambda name: pull_with_progress(store, name))
+
+    def pull(name: str) -> Path:
+        return pull_with_progress(store, name)
+
+    model = resolve_model(options.model, store, pull)
     refuse_speculators_checkpoint(model.folder)
+    speculation = find_draft_models(
+        written,
+        model,
+        store,
+        pull,
+        max_model_len=options.max_model_len,
+        enforce_eager=options.enforce_eager,
+        option=SPECULATION,
+    )
     console = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def say(name: str, line: str) -> None:
         console.print(f"{name:>{_CHILD_COLUMN}} | {line}", markup=False)
 
-    for entry in speculation:
+    for entry in written:
         say("serve", str(entry))
-    if not speculation:
+    if not written:
         say("serve", "speculation is off: --no-speculation")
     dialled = [
         ("--otlp-endpoint", options.otlp_endpoint or ""),
@@ -56,7 +71,7 @@ def serve_until_stopped(options: ServeOptions, cache_dir: Path | None) -> None:
     for warning in plain_text_dialled(dialled, options.credentials()):
         say("serve", f"warning: {warning}")
     with _runtime_dir() as runtime_dir:
-        services = plan_services(options, model, runtime_dir)
+        services = plan_services(options, model, runtime_dir, speculation)
         supervisor = Supervisor(services, say)
         with _signals_stop(supervisor):
             try:

@@ -144,8 +144,14 @@ def verifier(
         int | None, typer.Option(min=1, help="Memory for the cache.  [default: what is free]")
     ] = None,
     draft_deadline_ms: Annotated[
-        float, typer.Option(min=0, max=60_000, help="Longest a step waits for drafts.")
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            min=0,
+            max=60_000,
+            help="Longest a step waits for drafts.  [default: 10; 1000 where --speculative-config "
+            "names a draft model]",
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads for the model.  [default: all cores]")
     ] = None,
@@ -234,6 +240,7 @@ def verifier(
     _require("--dtype", dtype, ("auto", "float32", "bfloat16"))
     _require("--quantization", quantization, ("none", "int8", "fp8"))
     with service_process(log_level, runtime_dir, address):
+        from outrider.draft_models import deadline_ms
         from outrider.model_folders import resolve_model
         from outrider.speculative_detection import refuse_speculators_checkpoint
 
@@ -281,7 +288,11 @@ def verifier(
                 enable_prefix_caching=enable_prefix_caching,
                 prefill_stall_ms=prefill_stall_ms,
                 kv_cache_bytes=kv_cache_memory_bytes,
-                draft_deadline_ms=draft_deadline_ms,
+                draft_deadline_ms=(
+                    deadline_ms(speculation.proposers)
+                    if draft_deadline_ms is None
+                    else draft_deadline_ms
+                ),
                 compile=not no_compile,
                 enforce_eager=enforce_eager,
                 max_captured_prefill_tokens=max_captured_prefill_tokens,

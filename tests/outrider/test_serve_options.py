@@ -77,6 +77,16 @@ def test_off_on_the_command_line_overrules_the_file(write: Write) -> None:
         both.speculation()
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("draft_device", "cpu"), ("draft_kv_cache_memory_bytes", 1)]
+)
+def test_a_draft_models_options_need_one(key: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"^--{key.replace('_', '-')}: {value!r}: nothing drafts"):
+        merge_options({key: value}, None).speculation()
+    drafting = {"spec_model": "org/x", "spec_tokens": 3}
+    assert merge_options({key: value, **drafting}, None).speculation()
+
+
 GOOD: dict[str, tuple[object, ...]] = {
     "port": (1, 65535),
     "max_model_len": (1, 8192),
@@ -94,6 +104,8 @@ GOOD: dict[str, tuple[object, ...]] = {
     "batch_invariant": (True, False),
     "served_model_name": ("x",),
     "draft_deadline_ms": (0, 2.5, 60_000),
+    "draft_device": ("auto", "cpu", "cuda", "cuda:1"),
+    "draft_kv_cache_memory_bytes": (1, 1 << 40),
     "per_request_spec_decode_metrics": ("none", "summary", "detailed"),
     "tool_call_parser": tuple(notation.value for notation in Notation),
     "log_level": ("debug", "info", "warning", "error"),
@@ -117,6 +129,8 @@ BAD: dict[str, tuple[object, ...]] = {
     "device": ("tpu", "cuda:1"),
     "served_model_name": ("", 3),
     "draft_deadline_ms": (-1, 60_001, "10", float("nan")),
+    "draft_device": ("", "tpu", "cuda:", "cuda:x", 1),
+    "draft_kv_cache_memory_bytes": (0, "1GB"),
     "per_request_spec_decode_metrics": ("all", True),
     "tool_call_parser": ("llama4", None),
     "log_level": ("INFO", "trace", ""),

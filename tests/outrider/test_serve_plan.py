@@ -74,6 +74,63 @@ def test_a_proposer_gets_its_own_config() -> None:
     assert json.loads(config)["num_speculative_tokens"] == 3
 
 
+DRAFT = {"method": "draft_model", "model": "org/draft", "num_speculative_tokens": 4}
+
+
+def test_a_draft_model_is_loaded_where_and_as_the_target_is() -> None:
+    services = plan(speculative_config=DRAFT, device="cuda", dtype="bfloat16", max_num_seqs=7)
+    assert list(services) == ["draft_model", "verifier", "gateway"]
+    drafting = services["draft_model"]
+    (config,) = option(drafting, "--speculative-config")
+    assert json.loads(config) == DRAFT
+    assert option(drafting, "--device") == ["cuda"]
+    assert option(drafting, "--dtype") == ["bfloat16"]
+    assert option(drafting, "--max-num-seqs") == ["7"]
+    # Its cache is bounded, since the target's is sized by what is left.
+    assert option(drafting, "--kv-cache-memory-bytes") == [str(2 << 30)]
+    assert services["verifier"].after == ("draft_model",)
+    assert option(services["verifier"], "--kv-cache-memory-bytes") == []
+
+
+def test_a_draft_model_elsewhere() -> None:
+    services = plan(
+        speculative_config=[{"method": "suffix"}, DRAFT, DRAFT],
+        device="cuda",
+        draft_device="cuda:1",
+        draft_kv_cache_memory_bytes=1000,
+        threads=3,
+    )
+    assert list(services) == ["suffix", "draft_model", "draft_model-2", "verifier", "gateway"]
+    for name in ("draft_model", "draft_model-2"):
+        assert option(services[name], "--device") == ["cuda:1"]
+        assert option(services[name], "--kv-cache-memory-bytes") == ["1000"]
+        assert dict(services[name].environment) == {"OMP_NUM_THREADS": "3"}
+    assert services["verifier"].after == ("draft_model", "draft_model-2")
+    assert option(services["suffix"], "--device") == []
+    assert services["suffix"].environment == ()
+    assert all(not services[name].after for name in ("suffix", "draft_model", "gateway"))
+
+
+def test_a_draft_model_is_waited_for_longer_unless_told() -> None:
+    deadlines = [
+        option(plan(**options)["verifier"], "--draft-deadline-ms")
+        for options in (
+            {},
+            {"speculative_config": DRAFT},
+            {"speculative_config": DRAFT, "draft_deadline_ms": 3},
+        )
+    ]
+    assert deadlines == [["10.0"], ["1000.0"], ["3.0"]]
+
+
+def test_what_was_found_replaces_what_was_written() -> None:
+    found = parse_speculative_config(DRAFT | {"model": "/models/draft", "max_model_len": 64})
+    options = ServeOptions(speculative_config=DRAFT)
+    for service in plan_services(options, MODEL, RUN, found)[:2]:
+        (config,) = option(service, "--speculative-config")
+        assert parse_speculative_config(json.loads(config)) == found
+
+
 def test_the_same_method_twice_has_two_names() -> None:
     entry = {"method": "ngram", "num_speculative_tokens": 3}
     options = ServeOptions(speculative_config=[entry, entry, {"method": "suffix"}])
@@ -157,7 +214,8 @@ def test_every_option_is_one_that_the_subcommand_has() -> None:
     from outrider.cli import app
 
     services = plan(
-        no_speculation=False,
+        speculative_config=[*({"method": name} for name in ("suffix", "suffix")), DRAFT],
+        draft_device="cpu",
         max_model_len=128,
         threads=2,
         kv_cache_memory_bytes=1000,

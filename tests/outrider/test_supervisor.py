@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,37 @@ def test_starts_reports_progress_and_forwards_output(tmp_path: Path, lines: Line
     assert seen[-2:] == [("a", True), ("b", True)]
     supervisor.stop()
     assert any("hello from" in line for line in lines.of("a"))
+
+
+def test_a_service_is_started_when_what_it_waits_for_is_ready(tmp_path: Path, lines: Lines) -> None:
+    first, second = service("first", tmp_path), service("second", tmp_path)
+    supervisor = Supervisor(
+        [first, replace(second, after=("first",)), service("c", tmp_path)], lines
+    )
+    started: list[tuple[bool, ...]] = []
+
+    def progress(states: Sequence[tuple[str, float, bool]]) -> None:
+        assert all(0 <= seconds < WAIT_S for _, seconds, _ in states)
+        running = [child.process is not None for child in supervisor._children]
+        started.append((states[0][2], *running))
+
+    assert supervisor.start(progress)
+    supervisor.stop()
+    # (first is ready, first runs, second runs, third runs)
+    assert started[0] == (False, True, False, True)
+    assert all(not second or ready for ready, _, second, _ in started)
+    assert started[-1] == (True, True, True, True)
+
+
+def test_what_others_wait_for_ends_the_start(tmp_path: Path, lines: Lines) -> None:
+    failing = service("first", tmp_path, "import sys; sys.exit(2)")
+    supervisor = Supervisor(
+        [failing, replace(service("second", tmp_path), after=("first",))], lines
+    )
+    with pytest.raises(InputError, match="first ended with exit code 2 before it was ready"):
+        supervisor.start(ignore)
+    supervisor.stop()
+    assert not (tmp_path / "second.ready").exists()
 
 
 def test_dead_child_comes_back_with_one_line(running: Running, lines: Lines) -> None:
