@@ -55,8 +55,7 @@ class DraftModelSettings:
         """
         return {
             "max_model_len": self.max_model_len,
-            "quantization": self.quantization,
-            "revision": self.revision,
+            "quantization": self.quantization or "none",
             "enforce_eager": self.enforce_eager,
             "draft_sample_method": self.draft_sample_method,
         }

@@ -21,6 +21,7 @@ from proposer_service.proposers.base import (
     Pause,
     Proposer,
 )
+from proposer_service.proposers.batch import BatchProposer, Drafted
 from proposer_service.sequences import OpenSequence
 
 # Enough for a message of its own: the verifier reads it while others are made.
@@ -85,6 +86,9 @@ class LookaheadRound:
 
     def prepare(self) -> Iterator[None]:
         """One piece of work for each item: each sequence's first, then all by turns."""
+        if isinstance(self._proposer, BatchProposer):
+            yield from self._prepare_together(self._proposer)
+            return
         begun: list[_Preparation] = []
         for asked in self._drafted:
             outcomes = self._proposer.lookahead(
@@ -139,6 +143,20 @@ class LookaheadRound:
         ):
             return None
         return preparation.drafts.get(ids)
+
+    def _prepare_together(self, proposer: BatchProposer) -> Iterator[None]:
+        by_number = {asked.sequence.number: asked for asked in self._drafted}
+        drafted = [
+            Drafted(number, asked.draft, asked.max_draft_tokens)
+            for number, asked in by_number.items()
+        ]
+        for found in proposer.prepare(drafted):
+            for number, outcome in found:
+                self._add_outcome(by_number[number], outcome)
+            self._entries += len(found)
+            # What one piece brings comes at once, and more only another forward later.
+            self.full = self._entries > 0
+            yield
 
     def _take(self, preparation: _Preparation, most: int) -> bool:
         """Add the next `most` items; False where there are no more, or no likely ones."""

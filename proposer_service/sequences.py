@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from speculation.v1 import proposer_pb2
+from speculation.v1 import proposer_pb2, types_pb2
 
 from proposer_service.proposers.base import Proposer
+from proposer_service.proposers.batch import BatchProposer, TargetSampling
 
 if TYPE_CHECKING:
     # It brings the SDK's interface in, which an untraced proposer does without.
@@ -37,13 +38,15 @@ class SequenceLimits:
     """Bounds that updates must keep.
 
     `context_limit` in tokens and `vocabulary_size` in ids; 0 means unknown. `tenant` separates
-    this verifier's sequences from those that may not shape its drafts.
+    this verifier's sequences from those that may not shape its drafts. `coupled` tells that its
+    target chooses by noise that a draft can share.
     """
 
     max_sequences: int
     context_limit: int = 0
     vocabulary_size: int = 0
     tenant: str = ""
+    coupled: bool = False
 
 
 @dataclass(slots=True)
@@ -73,6 +76,7 @@ class SequenceTable:
         trace: Callable[[str], SequenceTrace | None] | None = None,
     ) -> None:
         self._proposer = proposer
+        self._batching = proposer if isinstance(proposer, BatchProposer) else None
         self._trace = trace
         self._numbers = numbers
         self._limits = limits
@@ -195,11 +199,25 @@ class SequenceTable:
         # The separator cannot be part of a salt that means another tenant's.
         salt = f"{self._limits.tenant}\0{chunk.cache_salt}"
         self._proposer.open(number, ids, chunk.prompt_length, salt)
+        if self._batching is not None:
+            self._batching.heed(number, self._sampling_of(chunk.sampling))
         sequence = OpenSequence(number, update.epoch, chunk.prompt_length, len(ids), chunk.more)
         if self._trace is not None and chunk.traceparent:
             sequence.trace = self._trace(chunk.traceparent)
         self._sequences[sequence_id] = sequence
         return sequence
+
+    def _sampling_of(self, told: types_pb2.DraftSampling) -> TargetSampling:
+        seed = told.seed - (1 << 64) if told.seed >> 63 else told.seed
+        return TargetSampling(
+            temperature=told.temperature,
+            top_k=told.top_k,
+            # Not told is no limit, either.
+            top_p=told.top_p or 1.0,
+            seed=seed,
+            coupled=self._limits.coupled,
+            vocabulary_size=self._limits.vocabulary_size,
+        )
 
     def _check_ids(self, ids: Sequence[int], base: int) -> None:
         lowest, highest = min(ids), max(ids)

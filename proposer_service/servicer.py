@@ -12,11 +12,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
-from speculation.v1 import proposer_pb2, proposer_pb2_grpc
+from speculation.v1 import proposer_pb2, proposer_pb2_grpc, types_pb2
 
 from proposer_service.handshake import HelloRefusedError, check_hello
 from proposer_service.lookahead import LookaheadRound
 from proposer_service.proposers.base import Proposer
+from proposer_service.proposers.batch import BatchProposer
 from proposer_service.sequences import SequenceLimits, sequence_numbers
 from proposer_service.session import Session
 
@@ -85,6 +86,8 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         tracer: SequenceTracer | None = None,
     ) -> None:
         self._proposer = proposer
+        # Only work that comes in pieces can be left for a moment.
+        self._batching = proposer if isinstance(proposer, BatchProposer) else None
         self._tracer = tracer
         self._capabilities = capabilities
         self._numbers = sequence_numbers()
@@ -145,6 +148,10 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     def check(self, hello: proposer_pb2.Hello) -> None:
         """Raises HelloRefusedError for a verifier that cannot be served."""
         check_hello(hello, self._capabilities)
+        if self._batching is not None and (
+            reason := self._batching.refusal(coupled=_is_coupled(hello))
+        ):
+            raise HelloRefusedError(reason)
 
     async def send(self, context: Context, message: proposer_pb2.ProposeResponse) -> None:
         """Send one answer or look-ahead; where a test's proposer misbehaves."""
@@ -178,6 +185,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                 vocabulary_size=hello.vocabulary_size,
                 # The same ids mean other texts in another vocabulary.
                 tenant=f"{hello.vocabulary_fingerprint}/{hello.vocabulary_size}",
+                coupled=_is_coupled(hello),
             ),
             hello.max_draft_tokens,
             hello.verifier_instance_id,
@@ -197,14 +205,31 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                 # Of a newer protocol: it names no sequence, so it harms none.
                 continue
             # gRPC's thread sends the answer while the next round is prepared.
-            sending = await self._begin_to_send(context, session.answer(request.step))
+            sending = await self._begin_to_send(context, await self._answer(session, request.step))
             stream.read_ahead()
             try:
                 self._proposer.settle()
                 if lookahead:
                     await self.look_ahead(stream, session, context, sending)
+                if self._batching is not None:
+                    await _catch_up(self._batching, stream)
             finally:
                 await sending
+
+    async def _answer(
+        self, session: Session, step: proposer_pb2.Step
+    ) -> proposer_pb2.ProposeResponse:
+        """The answer to a step; health checks and other streams have their turn between pieces."""
+        if self._batching is None:
+            return session.answer(step)
+        pieces = session.answering(step)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                response: proposer_pb2.ProposeResponse = done.value
+                return response
+            await asyncio.sleep(0)
 
     async def look_ahead(
         self,
@@ -250,6 +275,18 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         sending = asyncio.ensure_future(self.send(context, message))
         await asyncio.sleep(0)
         return sending
+
+
+async def _catch_up(proposer: BatchProposer, stream: _Stream) -> None:
+    """Do what no answer waited for until a step arrives; some of it even if one has."""
+    for _ in proposer.catch_up():
+        await _look_for_messages()
+        if stream.arrived:
+            return
+
+
+def _is_coupled(hello: proposer_pb2.Hello) -> bool:
+    return hello.rejection_rule == types_pb2.REJECTION_RULE_COUPLED
 
 
 async def _look_for_messages() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from speculation.v1 import proposer_pb2, types_pb2
 
 from proposer_service.lookahead import DraftedSequence, LookaheadRound
 from proposer_service.proposers.base import Draft, Proposer
+from proposer_service.proposers.batch import BatchProposer, Wanted
 from proposer_service.sequences import (
     OpenSequence,
     SequenceError,
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from proposer_service.tracing import SequenceTracer
 
 logger = logging.getLogger(__name__)
+
+# A sequence that wants drafts, how many at most, and what the step committed to it.
+_Want = tuple[OpenSequence, int, tuple[int, ...]]
 
 
 class Session:
@@ -45,6 +49,7 @@ class Session:
     ) -> None:
         self.faults: Counter[str] = Counter()
         self._proposer = proposer
+        self._batching = proposer if isinstance(proposer, BatchProposer) else None
         trace = None if tracer is None else partial(tracer.begin, verifier=verifier)
         self._table = SequenceTable(proposer, numbers, limits, trace)
         self._context_limit = limits.context_limit
@@ -61,28 +66,30 @@ class Session:
 
     def answer(self, step: proposer_pb2.Step) -> proposer_pb2.ProposeResponse:
         """Make the step true, then draft for the sequences that want it."""
+        pieces = self.answering(step)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                response: proposer_pb2.ProposeResponse = done.value
+                return response
+
+    def answering(
+        self, step: proposer_pb2.Step
+    ) -> Generator[None, None, proposer_pb2.ProposeResponse]:
+        """`answer` in pieces, as the method has them: one alone where each draft is its own."""
         begin = time.perf_counter_ns()
         response = proposer_pb2.ProposeResponse()
         drafts = response.drafts
         drafts.step_id = self._step_id = step.step_id
         self._drafted = []
-        closes = step.closes
-        closing = sum(self._table.get(close.sequence_id) is not None for close in closes)
-        wanted: dict[int, tuple[OpenSequence, int, tuple[int, ...]]] = {}
-        for update in step.updates:
-            sequence_id = update.sequence_id
-            sequence = self._apply(update, closing, drafts)
-            if sequence is not None and update.max_draft_tokens and not sequence.opening:
-                ids = tuple(update.commit.token_ids)
-                wanted[sequence_id] = (sequence, update.max_draft_tokens, ids)
-            elif sequence is not None or self._table.get(sequence_id) is None:
-                wanted.pop(sequence_id, None)
-        for close in closes:
-            self._table.close(close.sequence_id, close.finished)
-            wanted.pop(close.sequence_id, None)
-        for sequence_id, (sequence, max_draft_tokens, ids) in wanted.items():
-            draft = self._draft if sequence.trace is None else self._draft_traced
-            draft(drafts, sequence_id, sequence, max_draft_tokens, ids)
+        wanted = self._make_true(step, drafts)
+        if self._batching is not None:
+            yield from self._draft_together(self._batching, drafts, wanted)
+        else:
+            for sequence_id, (sequence, max_draft_tokens, ids) in wanted.items():
+                draft = self._draft if sequence.trace is None else self._draft_traced
+                draft(drafts, sequence_id, sequence, max_draft_tokens, ids)
         drafts.elapsed_ns = time.perf_counter_ns() - begin
         return response
 
@@ -97,6 +104,24 @@ class Session:
     def close(self) -> None:
         """The stream is over: its sequences are dropped."""
         self._table.forget_all()
+
+    def _make_true(self, step: proposer_pb2.Step, drafts: proposer_pb2.Drafts) -> dict[int, _Want]:
+        """Apply the step's changes; which sequences want drafts behind them."""
+        closes = step.closes
+        closing = sum(self._table.get(close.sequence_id) is not None for close in closes)
+        wanted: dict[int, _Want] = {}
+        for update in step.updates:
+            sequence_id = update.sequence_id
+            sequence = self._apply(update, closing, drafts)
+            if sequence is not None and update.max_draft_tokens and not sequence.opening:
+                ids = tuple(update.commit.token_ids)
+                wanted[sequence_id] = (sequence, update.max_draft_tokens, ids)
+            elif sequence is not None or self._table.get(sequence_id) is None:
+                wanted.pop(sequence_id, None)
+        for close in closes:
+            self._table.close(close.sequence_id, close.finished)
+            wanted.pop(close.sequence_id, None)
+        return wanted
 
     def _apply(
         self, update: proposer_pb2.SequenceUpdate, closing: int, drafts: proposer_pb2.Drafts
@@ -118,9 +143,7 @@ class Session:
         committed: tuple[int, ...],
     ) -> None:
         begin = time.perf_counter_ns()
-        allowed = min(max_draft_tokens, self._max_draft_tokens)
-        if self._context_limit:
-            allowed = min(allowed, self._context_limit - sequence.length)
+        allowed = self._allowed(sequence, max_draft_tokens)
         if allowed < 1:
             return
         try:
@@ -131,8 +154,50 @@ class Session:
             self._method_failed(drafts, sequence_id, sequence.epoch)
             return
         self._drafted.append(DraftedSequence(sequence_id, sequence, draft, allowed))
-        if not draft.ids:
+        if draft.ids:
+            self._add_block(drafts, sequence_id, sequence, draft, begin)
+
+    def _draft_together(
+        self, proposer: BatchProposer, drafts: proposer_pb2.Drafts, wanted: Mapping[int, _Want]
+    ) -> Iterator[None]:
+        begin = time.perf_counter_ns()
+        asked = [
+            (sequence_id, sequence, allowed)
+            for sequence_id, (sequence, most, _) in wanted.items()
+            if (allowed := self._allowed(sequence, most)) >= 1
+        ]
+        if not asked:
             return
+        try:
+            found = yield from proposer.propose_many(
+                [Wanted(sequence.number, allowed) for _, sequence, allowed in asked]
+            )
+        except Exception:
+            # One forward served all of them: none is known to be well.
+            for sequence_id, sequence, _ in asked:
+                self._method_failed(drafts, sequence_id, sequence.epoch)
+            return
+        for (sequence_id, sequence, allowed), draft in zip(asked, found, strict=True):
+            self._drafted.append(DraftedSequence(sequence_id, sequence, draft, allowed))
+            if draft.ids:
+                self._add_block(drafts, sequence_id, sequence, draft, begin)
+            if sequence.trace is not None:
+                sequence.trace.drafted(len(draft.ids), time.perf_counter_ns() - begin)
+
+    def _allowed(self, sequence: OpenSequence, most: int) -> int:
+        allowed = min(most, self._max_draft_tokens)
+        if self._context_limit:
+            allowed = min(allowed, self._context_limit - sequence.length)
+        return allowed
+
+    def _add_block(
+        self,
+        drafts: proposer_pb2.Drafts,
+        sequence_id: int,
+        sequence: OpenSequence,
+        draft: Draft,
+        begin: int,
+    ) -> None:
         # Setting fields one by one takes half the time of naming them all in add().
         block = drafts.blocks.add()
         block.sequence_id = sequence_id

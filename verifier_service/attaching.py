@@ -46,6 +46,7 @@ def attach_proposers(settings: VerifierSettings, target: Target) -> ProposerPool
         num_speculative_tokens=settings.num_speculative_tokens,
         context_limit=target.max_model_len,
         on_cpu=_on_cpu(settings.device),
+        rejection_rule=settings.rejection_rule,
     )
     return ProposerPool(
         settings.proposers,

@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from speculation.v1 import proposer_pb2, types_pb2
 
 from verifier_service.draft_checks import Q_FORMS
-from verifier_service.messages import QForm
+from verifier_service.messages import QForm, RejectionRule
 
 PROTOCOL_VERSION = 1
+_RULES: dict[RejectionRule | None, types_pb2.RejectionRule] = {
+    None: types_pb2.REJECTION_RULE_UNSPECIFIED,
+    RejectionRule.COUPLED: types_pb2.REJECTION_RULE_COUPLED,
+    RejectionRule.STANDARD: types_pb2.REJECTION_RULE_STANDARD,
+    RejectionRule.BLOCK: types_pb2.REJECTION_RULE_BLOCK,
+}
 # Names become metric labels and log words.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -29,7 +35,8 @@ class HelloParameters:
 
     `num_speculative_tokens` is the ceiling K of drafts in a block, `context_limit` the target's
     context in tokens, `max_sequences` how many sequences run at once. `on_cpu`: the target runs on
-    this machine's cores, which a proposer behind a Unix socket shares.
+    this machine's cores, which a proposer behind a Unix socket shares. `rejection_rule` None is not
+    told.
     """
 
     verifier_instance_id: str
@@ -41,6 +48,7 @@ class HelloParameters:
     context_limit: int
     accepted_q_forms: tuple[QForm, ...] = (QForm.COUPLED, QForm.ONE_HOT, QForm.SPARSE)
     on_cpu: bool = False
+    rejection_rule: RejectionRule | None = None
 
     def __post_init__(self) -> None:
         for field, given in (
@@ -81,6 +89,7 @@ class HelloParameters:
                 ],
                 first_position=types_pb2.FIRST_POSITION_AFTER_COMMITTED,
                 no_lookahead=not lookahead,
+                rejection_rule=_RULES[self.rejection_rule],
             )
         )
 
