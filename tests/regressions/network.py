@@ -8,14 +8,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from speculation.v1 import proposer_pb2
+from speculation.v1 import proposer_pb2, types_pb2
 
 from outrider.fake_transport import FakeNetwork, Peer, PeerFactory
 from proposer_service.handshake import HelloRefusedError, check_hello, describe
 from proposer_service.proposers.base import Proposer
+from proposer_service.proposers.batch import BatchProposer
 from proposer_service.sequences import SequenceLimits, sequence_numbers
 from proposer_service.session import Session
-from verifier_service.messages import DraftBlock, Expected, Foreseen, SequenceView
+from verifier_service.messages import (
+    DraftBlock,
+    Expected,
+    Foreseen,
+    RejectionRule,
+    SequenceView,
+)
 from verifier_service.proposer_handshake import HelloParameters
 from verifier_service.proposer_pool import ProposerPool
 from verifier_service.proposer_state import ProposerState
@@ -72,6 +79,9 @@ class ProposerServer:
             message = ahead.message()
             if message is not None:
                 self._say(message)
+        if isinstance(self.method, BatchProposer):
+            for _ in self.method.catch_up():
+                pass
 
     def closed(self) -> None:
         if self.session is not None:
@@ -88,6 +98,7 @@ class ProposerServer:
             max_sequences=self.capabilities.max_sequences,
             context_limit=self.capabilities.context_limit,
             vocabulary_size=hello.vocabulary_size,
+            coupled=hello.rejection_rule == types_pb2.REJECTION_RULE_COUPLED,
         )
         self.session = Session(
             self.method, self._numbers, limits, hello.max_draft_tokens, hello.verifier_instance_id
@@ -102,14 +113,22 @@ class ProposerServer:
 class Wire:
     """A `DraftSource`: a real pool, and proposers behind addresses."""
 
-    def __init__(self, *servers: PeerFactory, k: int = 4, vocabulary_size: int = 4) -> None:
+    def __init__(
+        self,
+        *servers: PeerFactory,
+        k: int = 4,
+        vocabulary_size: int = 4,
+        rule: RejectionRule | None = None,
+    ) -> None:
         self.network = FakeNetwork()
         addresses = [f"{ADDRESS}{i or ''}" for i in range(len(servers))]
         for address, server in zip(addresses, servers, strict=True):
             self.network.serve(address, server)
         self.pool = ProposerPool(
             addresses,
-            HelloParameters("v", "00ff", vocabulary_size, (), 64, max(k, 1), 4096),
+            HelloParameters(
+                "v", "00ff", vocabulary_size, (), 64, max(k, 1), 4096, rejection_rule=rule
+            ),
             DEADLINE_S,
             transport=self.network,
             clock=self.network,
