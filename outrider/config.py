@@ -82,11 +82,6 @@ class SpeculativeConfig(BaseModel):
             raise ValueError("the draft model runs on one device, as the target does; allowed is 1")
         return size
 
-    @field_validator("quantization")
-    @classmethod
-    def _leave_out_none(cls, quantization: str | None) -> str | None:
-        return None if quantization == "none" else quantization
-
     @model_validator(mode="before")
     @classmethod
     def _fill_defaults(cls, values: Mapping[str, object]) -> dict[str, object]:
@@ -113,6 +108,16 @@ class SpeculativeConfig(BaseModel):
             raise ValueError(
                 f"prompt_lookup_min {self.prompt_lookup_min} is greater than prompt_lookup_max "
                 f"{self.prompt_lookup_max}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_noise(self) -> SpeculativeConfig:
+        rule = self.rejection_sample_method
+        if self.draft_sample_method == "probabilistic" and rule != "coupled":
+            raise ValueError(
+                "draft_sample_method 'probabilistic' needs rejection_sample_method 'coupled', not "
+                f"{rule!r}: drafts share its noise; leave it out, or write 'greedy'"
             )
         return self
 

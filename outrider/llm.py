@@ -10,8 +10,6 @@ import logging
 import queue
 import random
 import secrets
-import threading
-import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -20,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Self
 from outrider.errors import OperationError
 from outrider.llm_metrics import Metric, speculation_metrics, token_metrics
 from outrider.llm_options import (
-    LLMOptions,
-    Speculation,
     check_options,
     check_speculation,
     verifier_settings,
@@ -31,12 +27,7 @@ from outrider.llm_progress import open_bar
 from outrider.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from outrider.llm_engine import LocalEngine
     from outrider.llm_requests import Job, Prompt
-    from outrider.model_folders import Model
-    from verifier_service.settings import VerifierSettings
 
 logger = logging.getLogger(__name__)
 
@@ -69,16 +60,18 @@ class LLM:
         speculative_config: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> None:
+        from outrider.llm_loading import find_models, load
+
         checked = check_options(options)
         speculation = check_speculation(speculative_config, checked)
-        self._model = _resolve(model, checked)
-        settings = verifier_settings(self._model, checked, speculation)
+        found, configs = find_models(model, checked, speculation.configs)
+        settings = verifier_settings(found, checked, speculation)
         self._name = settings.served_model_name
         self._detailed = checked.per_request_spec_decode_metrics == "detailed"
         self._seeds = random.Random(checked.seed) if checked.seed is not None else None
         for config in speculation.configs:
             logger.info("%s", config)
-        self._engine = _load(settings, speculation, checked)
+        self._engine = load(settings, configs, checked)
         # Also at the end of the process, and when nobody holds the object any more.
         self._close = weakref.finalize(self, self._engine.close)
 
@@ -262,32 +255,3 @@ def _explained(error: Exception, where: str) -> Exception:
     text = f"{where}: {error.message}"
     refused = error.status is grpc.StatusCode.INVALID_ARGUMENT
     return ValueError(text) if refused else OperationError(text)
-
-
-def _resolve(model: str, options: LLMOptions) -> Model:
-    from outrider.commands.models import open_store, pull_with_progress
-    from outrider.model_folders import resolve_model
-
-    store = open_store(options.cache_dir)
-
-    def pull(name: str) -> Path:
-        if threading.current_thread() is threading.main_thread():
-            return pull_with_progress(store, name)
-        # The display takes over a signal, which only the main thread may do.
-        return store.pull(name, lambda stage, done, total: None)
-
-    return resolve_model(str(model), store, pull, "model")
-
-
-def _load(settings: VerifierSettings, speculation: Speculation, options: LLMOptions) -> LocalEngine:
-    from outrider.llm_engine import LocalEngine
-    from outrider.llm_proposers import LocalProposers
-    from verifier_service.backend import load_backend
-
-    attached = LocalProposers.of(speculation.configs) if speculation.configs else None
-    backend = load_backend(settings, uuid.uuid4().hex, attached=attached)
-    try:
-        return LocalEngine(settings, backend, options.per_request_spec_decode_metrics)
-    except BaseException:
-        backend.close()
-        raise

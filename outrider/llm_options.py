@@ -6,7 +6,7 @@ no engine. Light: imports no torch before `verifier_settings` is called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outrider.addresses import parse_address
 from outrider.config import SpeculativeConfig, nearest, require_token_for_each, shorten
+from outrider.draft_models import DEVICES, METHOD, SHARED_CACHE_BYTES, Placement
 from outrider.errors import InputError
 from outrider.speculative_options import parse_speculative_config
 
@@ -60,7 +61,8 @@ class LLMOptions(BaseModel):
     """Everything `LLM` takes beside the model and `speculative_config`; docs/offline.md tells them.
 
     Sizes are tokens, sequences or bytes as the name says. `proposers` are addresses of running
-    proposers; the three options behind it belong to them.
+    proposers; the three options behind it belong to them. `draft_device` and
+    `draft_kv_cache_memory_bytes` are for draft models of this process.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -85,6 +87,8 @@ class LLMOptions(BaseModel):
     rejection_sample_method: Literal["coupled", "standard", "block"] | None = None
     enable_adaptive_verification: bool | None = None
     draft_deadline_ms: Annotated[float, Field(gt=0, le=60_000)] = 10.0
+    draft_device: Annotated[str, Field(pattern=f"^({DEVICES})$")] | None = None
+    draft_kv_cache_memory_bytes: _PositiveInt | None = None
     served_model_name: Annotated[str, Field(min_length=1)] | None = None
     cache_dir: Annotated[Path | None, Field(strict=False)] = None
     per_request_spec_decode_metrics: Literal["none", "summary", "detailed"] = "summary"
@@ -152,6 +156,8 @@ def check_speculation(speculative_config: object | None, options: LLMOptions) ->
         "rejection_sample_method",
         "enable_adaptive_verification",
     )
+    if speculative_config is None:
+        _refuse_draft_options(options, ())
     if speculative_config is None and options.proposers:
         return Speculation(
             addresses=options.proposers,
@@ -169,6 +175,7 @@ def check_speculation(speculative_config: object | None, options: LLMOptions) ->
     if speculative_config in ([], {}):
         raise InputError("speculative_config: is empty; leave it out to decode plainly")
     configs = parse_speculative_config(speculative_config, "speculative_config")
+    _refuse_draft_options(options, configs)
     return Speculation(
         configs=configs,
         num_speculative_tokens=max(config.num_speculative_tokens for config in configs),
@@ -176,6 +183,29 @@ def check_speculation(speculative_config: object | None, options: LLMOptions) ->
         rejection_sample_method=configs[0].rejection_sample_method,
         adaptive=configs[0].enable_adaptive_verification,
         schedule=configs[0].schedule,
+    )
+
+
+def _refuse_draft_options(options: LLMOptions, configs: Sequence[SpeculativeConfig]) -> None:
+    if any(config.method == METHOD for config in configs):
+        return
+    for name in ("draft_device", "draft_kv_cache_memory_bytes"):
+        if (value := getattr(options, name)) is not None:
+            raise InputError(
+                f"{name}: {value!r}: nothing drafts with a model here; it belongs to method "
+                f"{METHOD!r}"
+            )
+
+
+def draft_placement(options: LLMOptions) -> Placement:
+    """Where draft models run, and in what; their cache is bounded, as the target's takes the rest.
+
+    Raises InputError where a draft model cannot run on the target's device.
+    """
+    return Placement(
+        options.draft_device or options.device,
+        options.dtype,
+        options.draft_kv_cache_memory_bytes or SHARED_CACHE_BYTES,
     )
 
 

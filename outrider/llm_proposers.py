@@ -1,19 +1,21 @@
-"""The model-free proposers, called in this process: a verifier's source of drafts without a stream.
+"""Proposers called in this process: a verifier's source of drafts without a stream.
 
 Knows the scheduler's view of a sequence and the proposers' interface; knows no transport and no
 deadline. Offline they run here and not as child processes: a draft costs tens of microseconds, less
-than a message about it, and nothing is left behind when a notebook is closed. No draft can come
-late, so that a method which reads one text alone (ngram, or suffix without cached requests) drafts
-the same for equal calls, and the rules other than `coupled` are reproducible with a seed, too.
-A method that fails costs its drafts, never a request.
+than a message about it, and nothing is left behind when a notebook is closed. A draft model drafts
+on the engine's thread, too (llm_draft_model.py): it and the target take turns anyway. No draft can
+come late, so that a method which reads one text alone (ngram, or suffix without cached requests)
+drafts the same for equal calls, and the rules other than `coupled` are reproducible with a seed,
+too. A method that fails costs its drafts, never a request.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from outrider.config import SpeculativeConfig
 from outrider.serve_plan import proposer_names
@@ -25,6 +27,30 @@ from verifier_service.messages import DraftBlock, Expected, Foreseen, SequenceVi
 from verifier_service.proposer_state import LinkState, ProposerState
 
 logger = logging.getLogger(__name__)
+
+
+class Local(Protocol):
+    """One proposer of this process; no call raises."""
+
+    name: str
+    method: str
+    draft_blocks: int
+    faults: int
+
+    def send(self, views: Sequence[SequenceView]) -> None:
+        """Learn what is new of sequences."""
+
+    def collect(self, *, wait: bool) -> dict[int, DraftBlock]:
+        """Drafts behind what the last `send` told, once; without `wait` only what is there."""
+
+    def close(self, sequence_id: int, finished: bool) -> None:
+        """The sequence is over; one that is unknown here is none of ours."""
+
+    def settle(self) -> None:
+        """Do what no draft needed."""
+
+    def shut_down(self) -> None:
+        """Let go of everything."""
 
 
 @dataclass(slots=True)
@@ -41,6 +67,17 @@ class LocalProposer:
     told: dict[int, int] = field(default_factory=dict)
     draft_blocks: int = 0
     faults: int = 0
+    _blocks: dict[int, DraftBlock] = field(default_factory=dict)
+
+    def send(self, views: Sequence[SequenceView]) -> None:
+        """See `Local.send`; drafts at once, since that costs less than remembering to."""
+        drafts = ((view.sequence_id, self.draft(view)) for view in views)
+        self._blocks = {number: block for number, block in drafts if block is not None}
+
+    def collect(self, *, wait: bool) -> dict[int, DraftBlock]:
+        """See `Local.collect`."""
+        blocks, self._blocks = self._blocks, {}
+        return blocks
 
     def draft(self, view: SequenceView) -> DraftBlock | None:
         """Learn what is new of a sequence; the drafts that are wanted, if there are any."""
@@ -78,6 +115,10 @@ class LocalProposer:
         except Exception:
             self._count_fault(None)
 
+    def shut_down(self) -> None:
+        """There is nothing to end: no stream, no thread."""
+        return
+
     def _draft(self, view: SequenceView) -> Draft:
         sequence_id, known = view.sequence_id, self.told.get(view.sequence_id)
         self.told[sequence_id] = len(view.ids)
@@ -109,17 +150,27 @@ class LocalProposers:
     A proposer follows a sequence from the first step in which it is asked.
     """
 
-    def __init__(self, proposers: Sequence[LocalProposer]) -> None:
+    def __init__(self, proposers: Sequence[Local]) -> None:
         self._proposers = tuple(proposers)
-        self._blocks: dict[int, list[DraftBlock]] = {}
 
     @classmethod
-    def of(cls, configs: tuple[SpeculativeConfig, ...]) -> LocalProposers:
-        """One proposer for each config, named as `outrider serve` names them."""
+    def of(
+        cls,
+        configs: tuple[SpeculativeConfig, ...],
+        load: Callable[[str, SpeculativeConfig], Local] | None = None,
+    ) -> LocalProposers:
+        """One proposer for each config, named as `outrider serve` names them.
+
+        `load` makes those that have a model, from name and config.
+        """
         names = proposer_names(configs)
         return cls(
             [
-                LocalProposer(name, config.method, _make(config), config.num_speculative_tokens)
+                load(name, config)
+                if load is not None and config.model is not None
+                else LocalProposer(
+                    name, config.method, _make(config), config.num_speculative_tokens
+                )
                 for name, config in zip(names, configs, strict=True)
             ]
         )
@@ -131,20 +182,15 @@ class LocalProposers:
                 proposer.close(sequence_id, finished)
             # What the last step brought, before anybody reads it.
             proposer.settle()
-        self._blocks = {}
-        for view in views:
-            blocks = [
-                block
-                for proposer in self._proposers
-                if view.only in ("", proposer.name) and (block := proposer.draft(view)) is not None
-            ]
-            if blocks:
-                self._blocks[view.sequence_id] = blocks
+            proposer.send([view for view in views if view.only in ("", proposer.name)])
 
     def collect(self, *, wait: bool = True) -> dict[int, list[DraftBlock]]:
-        """The drafts that the last `send` made, by sequence, in the order of the configs."""
-        blocks, self._blocks = self._blocks, {}
-        return blocks
+        """The drafts behind the last `send`, by sequence, in the order of the configs."""
+        found: dict[int, list[DraftBlock]] = {}
+        for proposer in self._proposers:
+            for sequence_id, block in proposer.collect(wait=wait).items():
+                found.setdefault(sequence_id, []).append(block)
+        return found
 
     def foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         """None: what these proposers would draft is known once they are asked."""
@@ -169,8 +215,9 @@ class LocalProposers:
         ]
 
     def close(self) -> None:
-        """There is nothing to end: no stream, no thread."""
-        return
+        """Let go of what the proposers hold."""
+        for proposer in self._proposers:
+            proposer.shut_down()
 
 
 def _make(config: SpeculativeConfig) -> Proposer:

@@ -111,8 +111,9 @@ _ROWS = (
     Key(
         "quantization",
         "string",
-        "of the draft model's weights: `int8`, `fp8`, or `none` as if left out",
+        "of the draft model's weights: `none`, `int8` or `fp8`",
         _DRAFTERS,
+        default="none",
         instead="the target's is the option --quantization",
     ),
     Key(
@@ -142,7 +143,7 @@ _ROWS = (
         "name",
         "how the draft model's tokens are chosen: `greedy`, the likeliest one; `probabilistic`, "
         "with the request's sampling parameters and its noise, which `coupled` lets target and "
-        "draft model share. vLLM's default is `greedy`",
+        "draft model share, and which needs that rule. vLLM's default is `greedy`",
         _DRAFTERS,
         default="`probabilistic` under `coupled`, else `greedy`",
     ),

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from outrider.addresses import require_free_port
 from outrider.commands.models import open_store, print_line, pull_with_progress
-from outrider.draft_models import find_draft_models
+from outrider.draft_model_folders import find_draft_models
 from outrider.errors import InputError
 from outrider.exposure import plain_text_dialled
 from outrider.model_folders import resolve_model

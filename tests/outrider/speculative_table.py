@@ -110,7 +110,7 @@ WORKS = (
     # Sizes of several devices are vLLM's; the target has one here.
     Row("draft_tensor_parallel_size", None, (1,), (1,), (*NOT_COUNTS, 2, 8, HUGE), DRAFT),
     # vLLM has more schemes, which a checkpoint brings along.
-    Row("quantization", None, ("int8", "fp8"), (), (*NOT_NAMES, "awq", "FP8", "gptq"), DRAFT),
+    Row("quantization", None, ("none", "int8", "fp8"), (), (*NOT_NAMES, "awq", "FP8"), DRAFT),
     Row("max_model_len", None, (2048,), (2, HUGE), (*NOT_COUNTS, 1), DRAFT),
     Row("revision", None, ("main", "refs/pr/1"), ("x",), NOT_NAMES, DRAFT),
     Row("enforce_eager", None, (True, False), (), NOT_BOOLEAN, DRAFT, ours=False),

@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
+from outrider.draft_models import Placement
 from outrider.errors import InputError
-from outrider.llm_options import check_options, check_speculation, verifier_settings
+from outrider.llm_options import (
+    check_options,
+    check_speculation,
+    draft_placement,
+    verifier_settings,
+)
 from outrider.model_folders import Model
 from verifier_service.messages import RejectionRule
 from verifier_service.settings import VerifierSettings
@@ -75,6 +81,19 @@ def test_an_option_reaches_the_settings(
 ) -> None:
     assert getattr(settings(**{option: value}), field) == expected
     assert getattr(settings(), field) != expected
+
+
+def test_a_draft_model_runs_where_and_as_the_target_does() -> None:
+    drafting = {"model": "org/x", "num_speculative_tokens": 3}
+    options = check_options({"device": "cuda", "dtype": "float32"})
+    assert draft_placement(options) == Placement("cuda", "float32", 2 << 30)
+    given = {"draft_device": "cuda:1", "draft_kv_cache_memory_bytes": 10**6}
+    options = check_options({"device": "cuda", **given})
+    assert draft_placement(options) == Placement("cuda:1", "auto", 10**6)
+    assert check_speculation(drafting, options).configs
+    for config in (None, {"method": "suffix"}):
+        with pytest.raises(InputError, match=r"^draft_device: 'cuda:1': nothing drafts with a mod"):
+            check_speculation(config, options)
 
 
 def test_a_speculative_config_sets_ceiling_rule_and_schedule() -> None:

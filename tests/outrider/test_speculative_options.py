@@ -151,6 +151,15 @@ def test_escaped_json_is_answered_with_the_mapping() -> None:
     assert "is a string" in refusal("ngram")
 
 
+@pytest.mark.parametrize("rule", ["standard", "block"])
+def test_drafts_share_noise_only_under_coupled(rule: str) -> None:
+    entry = {"model": "org/x", "num_speculative_tokens": 3, "rejection_sample_method": rule}
+    text = refusal({**entry, "draft_sample_method": "probabilistic"})
+    assert f"needs rejection_sample_method 'coupled', not '{rule}'" in text
+    assert one(**entry, draft_sample_method="greedy").draft_sample_method == "greedy"
+    assert one(**entry).draft_sample_method is None
+
+
 def test_a_draft_model_beside_others() -> None:
     entries = [NGRAM, {"model": "org/draft", "num_speculative_tokens": 3}]
     assert [c.method for c in parse_speculative_config(entries)] == ["ngram", "draft_model"]

@@ -120,10 +120,6 @@ def test_defaults_of_refused_keys_are_vllms(row: Row) -> None:
     assert parse({**row.base, row.key: None}) == parse(row.base)
 
 
-def test_no_quantization_is_the_same_as_leaving_it_out() -> None:
-    assert parse({**DRAFT, "quantization": "none"}).quantization is None
-
-
 @pytest.mark.parametrize("missing", ["model", "num_speculative_tokens"])
 def test_a_draft_model_needs_its_name_and_a_length(missing: str) -> None:
     entry = {key: value for key, value in DRAFT.items() if key != missing}

@@ -32,9 +32,9 @@ def cases(rows: Iterable[Row]) -> list[Any]:
 ALLOWED = cases(WORKS)
 # What a draft model makes of its options needs one, and is seen elsewhere.
 MODEL_FREE = cases(row for row in WORKS if row.base["method"] != "draft_model")
-# Of a draft model's options these are not told: its name is another one on other machines, and
-# there is one device.
-UNTOLD = {"model", "draft_tensor_parallel_size"}
+# Of a draft model's options these are not told: it has other names on other machines, and there is
+# one device.
+UNTOLD = {"model", "revision", "draft_tensor_parallel_size"}
 
 
 def view(ids: list[int], number: int) -> SequenceView:

@@ -58,6 +58,25 @@ def test_speculation_changes_no_token(plain: LLM, speculating: LLM, fields: dict
     assert answers(off) == expected and drafted(off) == 0
 
 
+def test_a_draft_model_changes_no_token_and_agrees_with_itself(
+    plain: LLM, tiny_folder: Path
+) -> None:
+    model = {"method": "draft_model", "model": str(tiny_folder), "num_speculative_tokens": 3}
+    every = {"enable_adaptive_verification": False}
+    options = {**ENGINE, "draft_kv_cache_memory_bytes": 1 << 20}
+    with LLM(str(tiny_folder), speculative_config={**model, **every}, **options) as llm:
+        for fields in FIELDS:
+            outputs = run(llm, fields)
+            assert answers(outputs) == answers(run(plain, fields))
+            assert drafted(outputs) > 0
+        # The target with the request's own noise: nothing that it drafts is refused.
+        for fields in (FIELDS[0], {"temperature": 1.0, "top_p": 0.9, "max_tokens": 24, "seed": 5}):
+            for output in run(llm, fields):
+                metrics = output.outputs[0].spec_decode_metrics
+                assert metrics is not None
+                assert metrics.num_accepted_draft_tokens == metrics.num_draft_tokens > 0
+
+
 async def test_a_server_answers_the_same(plain: LLM, speculating: LLM, socket_dir: Path) -> None:
     backend = plain._engine.backend
     server = await start_verifier(
