@@ -9,9 +9,10 @@ from proposer_service.draft_model.text import DraftText
 from verifier_service.engines.base import CacheShape
 from verifier_service.kv_cache import BlockPool
 
-# Rounds in which a sequence was not asked about before its keys may be given up. Streams of several
-# verifiers take turns, and where all that run do not fit, those that have keys must keep them:
-# giving each other's up in turn would have every one of them read its whole text in every round.
+# A sequence that was not asked about in so many rounds may lose its keys to any other. Until then
+# only to one that was opened before it: where not all that run fit, some must go on while the
+# others wait. If each could take from the other, all would read their whole texts in every round.
+# Streams of several verifiers take turns, so one round says little.
 IDLE_ROUNDS = 16
 
 
@@ -32,8 +33,8 @@ class KeyBlocks:
     def cover(self, text: DraftText, tokens: int, now: int) -> bool:
         """Give a sequence room for `tokens` ids; False, and what it has kept, if there is none.
 
-        The sequence used longest ago gives way, unless it was asked about of late; `now` is this
-        round.
+        Those not asked about of late give way, the one used longest ago first, then the youngest
+        of those opened later; `now` is this round.
         """
         missing = -(-tokens // self._size) - len(text.blocks)
         if missing > self._pool.num_free and not self._make_room(text, missing, now):
@@ -56,14 +57,13 @@ class KeyBlocks:
         text.forget_keys()
 
     def _make_room(self, text: DraftText, missing: int, now: int) -> bool:
-        idle = [
-            holder
-            for holder in self._holders.values()
-            if holder is not text and holder.used + IDLE_ROUNDS <= now
-        ]
-        if self._pool.num_free + sum(len(holder.blocks) for holder in idle) < missing:
+        others = [holder for holder in self._holders.values() if holder is not text]
+        idle = [holder for holder in others if holder.used + IDLE_ROUNDS <= now]
+        later = [holder for holder in others if holder.number > text.number and holder not in idle]
+        giving = [*idle, *sorted(later, key=lambda holder: -holder.number)]
+        if self._pool.num_free + sum(len(holder.blocks) for holder in giving) < missing:
             return False
-        for holder in idle:
+        for holder in giving:
             if self._pool.num_free >= missing:
                 break
             self.release(holder)

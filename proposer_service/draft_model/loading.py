@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 
 # What one forward may read. On a card steps of up to 512 ids are captured and take milliseconds; on
 # a CPU 128 ids of a small model take a few tenths of a second, in which nobody is answered.
-_BUDGETS = {"cuda": Budgets(answer=512, piece=512), "cpu": Budgets(answer=256, piece=128)}
+_CUDA_BUDGETS = Budgets(answer=512, piece=512)
+_CPU_BUDGETS = Budgets(answer=256, piece=128)
 _OPTION = "draft model"
 
 
@@ -57,7 +58,7 @@ def load_draft_model(settings: DraftModelSettings, max_sequences: int) -> Loaded
         engine = TorchEngine(_engine_settings(settings, folder, max_sequences))
     except ModelLoadError as error:
         raise InputError(f"{_OPTION}: {error}") from error
-    device = engine.model.device.partition(":")[0]
+    on_cpu = engine.model.device == "cpu"
     (step_s,) = engine.profile((1,), 0, repeats=1).values()
     description = (
         f"model={settings.model} device={engine.model.device} dtype={engine.model.dtype} "
@@ -69,7 +70,7 @@ def load_draft_model(settings: DraftModelSettings, max_sequences: int) -> Loaded
         DraftModelProposer(
             engine,
             sample_method=settings.draft_sample_method,
-            budgets=_BUDGETS.get(device, _BUDGETS["cuda"]),
+            budgets=_CPU_BUDGETS if on_cpu else _CUDA_BUDGETS,
         ),
         vocabulary,
         facts.vocab_size,
