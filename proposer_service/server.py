@@ -8,16 +8,13 @@ import logging
 import signal
 import sys
 import uuid
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from speculation.v1 import proposer_pb2
 
-from outrider import garbage, listener, logs
+from outrider import garbage, logs
 from outrider.credentials import PLAIN, Credentials
-from outrider.errors import InputError
+from outrider.errors import InputError, OperationError
 from outrider.parent import end_now
 from outrider.starting_telemetry import start_telemetry
 from outrider.telemetry import PROPOSER_SERVICE
@@ -28,6 +25,13 @@ from proposer_service.loading_thread import on_loading_thread
 from proposer_service.proposers.base import Proposer
 from proposer_service.proposers.long_ngram import ngram_proposer
 from proposer_service.proposers.suffix import SuffixProposer
+from proposer_service.running_server import (
+    MAX_CONCURRENT_CALLS,
+    MAX_MESSAGE_BYTES,
+    SERVICE_NAME,
+    RunningServer,
+    serve_servicer,
+)
 from proposer_service.servicer import ProposerServicer
 from proposer_service.settings import ProposerSettings
 
@@ -36,79 +40,31 @@ if TYPE_CHECKING:
     from proposer_service.draft_model.loading import LoadedDraftModel
     from proposer_service.tracing import SequenceTracer
 
-logger = logging.getLogger(__name__)
+__all__ = [
+    "MAX_CONCURRENT_CALLS",
+    "MAX_MESSAGE_BYTES",
+    "SERVICE_NAME",
+    "RunningServer",
+    "make_proposer",
+    "run",
+    "serve_proposer",
+    "serve_servicer",
+    "start",
+]
 
-SERVICE_NAME: str = proposer_pb2.DESCRIPTOR.services_by_name["ProposerService"].full_name
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-# Streams of verifiers and questions of their operators; more are RESOURCE_EXHAUSTED.
-MAX_CONCURRENT_CALLS = 1024
+logger = logging.getLogger(__name__)
 
 # How long look-ahead may keep gRPC's own thread from saying that a step has arrived; the
 # interpreter's default is 5 ms.
 _SWITCH_SECONDS = 0.0002
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
-    *listener.OPTIONS,
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A verifier whose machine died must not hold its sequences for ever.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-)
-
-
-class Servicer(Protocol):
-    """RPCs that can be told that there will be no more."""
-
-    def add_to(self, server: grpc.aio.Server) -> None: ...
-
-    def drain(self) -> None: ...
-
-
-class RunningServer:
-    """A server that answers; `address` is where clients reach it."""
-
-    def __init__(
-        self,
-        address: str,
-        server: grpc.aio.Server,
-        servicer: Servicer,
-        health_service: health.aio.HealthServicer,  # type: ignore[name-defined]
-        drain_seconds: float,
-        telemetry: Telemetry | None = None,
-    ) -> None:
-        self.address = address
-        self._telemetry = telemetry
-        self._server = server
-        self._servicer = servicer
-        self._health = health_service
-        self._drain_seconds = drain_seconds
-        self._stopping: asyncio.Task[None] | None = None
-
-    async def show(self, *, serving: bool) -> None:
-        """What the health service says of this proposer."""
-        status = health_pb2.HealthCheckResponse
-        for service in ("", SERVICE_NAME):
-            await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
-
-    async def stop(self) -> None:
-        """Send the answers in progress, end all streams, release the address. Idempotent."""
-        if self._stopping is None:
-            self._stopping = asyncio.ensure_future(self._stop())
-        await asyncio.shield(self._stopping)
-
-    async def _stop(self) -> None:
-        await self._health.enter_graceful_shutdown()
-        self._servicer.drain()
-        await self._server.stop(self._drain_seconds)
-        listener.remove_socket(self.address)
-        if self._telemetry is not None:
-            await asyncio.to_thread(self._telemetry.shutdown)
-
 
 def run(settings: ProposerSettings) -> None:
-    """Serve until SIGTERM or SIGINT, then drain. Raises InputError for an address in use."""
+    """Serve until SIGTERM or SIGINT, then drain.
+
+    Raises InputError where the address or the model cannot be used, OperationError where a draft
+    model's engine died: a process that cannot serve ends.
+    """
     logs.configure(settings.log_level)
     if asyncio.run(_serve(settings)):
         # A thread goes on with loading, which cannot be interrupted.
@@ -180,6 +136,7 @@ async def _start_draft_model(
         loading.attach(
             ProposerServicer(loaded.proposer, capabilities, _tracer(telemetry, capabilities))
         )
+        loaded.proposer.on_death = running.die
         await running.show(serving=True)
     except BaseException:
         await asyncio.shield(running.stop())
@@ -231,35 +188,6 @@ async def serve_proposer(
     return await serve_servicer(servicer, listen, drain_seconds, credentials)
 
 
-async def serve_servicer(
-    servicer: Servicer,
-    listen: str,
-    drain_seconds: float,
-    credentials: Credentials = PLAIN,
-    telemetry: Telemetry | None = None,
-    *,
-    serving: bool = True,
-) -> RunningServer:
-    """Serve RPCs that are built already, beside health and, for those known, reflection.
-
-    `telemetry` is shut down with the server. `serving` is what the health service says at first.
-    """
-    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
-    servicer.add_to(server)
-    health_service = health.aio.HealthServicer()  # type: ignore[attr-defined]
-    health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
-    health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-    if not credentials.admits_strangers(listen):
-        reflection.enable_server_reflection(
-            (SERVICE_NAME, health_name, reflection.SERVICE_NAME), server
-        )
-    address = listener.bind(server, listen, credentials)
-    await server.start()
-    running = RunningServer(address, server, servicer, health_service, drain_seconds, telemetry)
-    await running.show(serving=serving)
-    return running
-
-
 def _tracer(
     telemetry: Telemetry | None, capabilities: proposer_pb2.Capabilities
 ) -> SequenceTracer | None:
@@ -296,8 +224,12 @@ async def _serve(settings: ProposerSettings) -> bool:
     # Texts and tries are hundreds of thousands of containers that no collection would free.
     garbage.settle()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    await stopping
+    dying = asyncio.ensure_future(running.wait_dead())
+    await asyncio.wait({stopping, dying}, return_when=asyncio.FIRST_COMPLETED)
     logger.info("proposer draining")
     await running.stop()
+    if running.failure:
+        # Whoever started the process can start it again; a card that failed does not recover in it.
+        raise OperationError(f"the draft model's engine died: {running.failure}")
     logger.info("proposer stopped")
     return False

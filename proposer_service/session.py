@@ -206,7 +206,8 @@ class Session:
         block.token_ids.extend(draft.ids)
         block.q_form = types_pb2.Q_FORM_ONE_HOT
         block.match_length = draft.match_length
-        block.confidences.extend(draft.confidences)
+        if draft.confidences:
+            block.confidences.extend(draft.confidences)
         block.draft_ns = time.perf_counter_ns() - begin
 
     def _draft_traced(

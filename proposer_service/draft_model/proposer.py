@@ -8,7 +8,7 @@ does not change while the text goes on as it said, so look-ahead is the same cha
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from proposer_service.draft_model.blocks import KeyBlocks
@@ -16,6 +16,9 @@ from proposer_service.draft_model.text import DraftText
 from proposer_service.proposers.base import NO_DRAFT, Draft, Outcome
 from proposer_service.proposers.batch import BatchProposer, Drafted, TargetSampling, Wanted
 from verifier_service.engines.base import Chunk, Engine, Verdict
+
+# Forwards in a row that fail, of an engine that will do nothing else any more.
+_MOST_FAILURES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class DraftModelProposer(BatchProposer):
     """Drafts by an engine. `sample_method`: greedy, probabilistic, or None to follow the rule.
 
     A text with an id that the model cannot read, or one as long as its context, has no drafts.
+    `on_death` is told why nothing can be drafted any more: of a card that has failed once, all
+    further work fails.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class DraftModelProposer(BatchProposer):
         *,
         sample_method: str | None = None,
         budgets: Budgets | None = None,
+        on_death: Callable[[str], None] | None = None,
     ) -> None:
         self._engine = engine
         self._budgets = budgets or Budgets()
@@ -66,6 +72,8 @@ class DraftModelProposer(BatchProposer):
         # Texts with more to read than an answer waits for, longest waiting first.
         self._waiting: dict[int, DraftText] = {}
         self._round = 0
+        self._failures = 0
+        self.on_death = on_death
 
     @property
     def evictions(self) -> int:
@@ -154,7 +162,7 @@ class DraftModelProposer(BatchProposer):
                 room -= count
             if not chunks:
                 return
-            for text, chunk, verdict in zip(texts, chunks, self._engine.run(chunks), strict=True):
+            for text, chunk, verdict in zip(texts, chunks, self._run(chunks), strict=True):
                 if verdict is None:
                     text.read += len(chunk.ids)
                 else:
@@ -195,11 +203,22 @@ class DraftModelProposer(BatchProposer):
             chunks = [_chunk(goal.text, goal.text.unread) for goal in goals]
             # Then the same sequences go on: the device may begin with that before the host asks.
             sure = all(len(goal.text.ids) + 1 < goal.length for goal in goals)
-            verdicts = self._engine.run(chunks, goes_on=_always if sure else None, sure=sure)
-            for goal, verdict in zip(goals, verdicts, strict=True):
+            for goal, verdict in zip(goals, self._run(chunks, sure=sure), strict=True):
                 if verdict is not None:
                     goal.text.grow(verdict.tokens[-1])
             yield
+
+    def _run(self, chunks: list[Chunk], *, sure: bool = False) -> list[Verdict | None]:
+        """One forward; if it is `sure` that the same sequences go on, the next begins at once."""
+        try:
+            verdicts = self._engine.run(chunks, goes_on=_always if sure else None, sure=sure)
+        except Exception as error:
+            self._failures += 1
+            if self._failures == _MOST_FAILURES and self.on_death is not None:
+                self.on_death(f"{type(error).__name__}: {error}")
+            raise
+        self._failures = 0
+        return verdicts
 
     def _may_grow(self, goal: _Goal) -> bool:
         text = goal.text

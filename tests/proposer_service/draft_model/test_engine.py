@@ -42,7 +42,7 @@ def played(target: TorchEngine, *, lookahead: bool) -> list[list[tuple[int, ...]
         proposer.open(number, prompt, len(prompt), "")
         proposer.heed(number, COUPLED if number % 2 else TargetSampling())
     found = []
-    for _ in range(12):
+    for _ in range(8):
         numbers = [n for n in range(COUNT) if rng.random() < 0.8] or [0]
         drafts = drafts_of(proposer, numbers)
         found.append(drafts)
@@ -76,7 +76,7 @@ def test_captured_steps_begun_ahead_say_what_plain_ones_say(
     captured = paged_engine(llama, monkeypatch, **none)
     monkeypatch.setattr(torch_engine_module(), "pack", None)
     assert played(captured, lookahead=lookahead) == plain
-    assert sum(begun) > 10
+    assert sum(begun) > 6
 
 
 def torch_engine_module() -> object:

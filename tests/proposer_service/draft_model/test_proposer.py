@@ -267,6 +267,23 @@ def test_an_id_that_the_target_lacks_is_not_drafted() -> None:
     assert draft == said(DRAFT, [*TEXT, *chain[:place], other], 1) or draft == ()
 
 
+def test_an_engine_that_fails_again_and_again_is_dead() -> None:
+    told: list[str] = []
+    drafting = Drafting()
+    drafting.proposer.on_death = told.append
+    drafting.open(1, TEXT)
+    for failures in (2, 2, 3):
+        for _ in range(failures):
+            drafting.engine.fail_at = len(drafting.engine.steps)
+            assert told == []
+            with pytest.raises(RuntimeError):
+                drafting.draft(1)
+        drafting.engine.fail_at = None
+        drafting.draft(1, k=1)
+        drafting.proposer.extend(1, [0])
+    assert told == ["RuntimeError: the toy engine was told to fail"]
+
+
 def test_streams_alternate_between_the_pieces() -> None:
     drafting = Drafting(num_blocks=16)
     drafting.open(1, TEXT)

@@ -15,8 +15,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from speculation.v1 import proposer_pb2, types_pb2
 from transformers import AutoTokenizer
 
-from outrider.errors import InputError
+from outrider import garbage
+from outrider.errors import InputError, OperationError
 from outrider.vocabulary import fingerprint
+from proposer_service import server
 from proposer_service.draft_model import loading
 from proposer_service.draft_model.proposer import Budgets
 from proposer_service.draft_model_settings import DraftModelSettings
@@ -31,7 +33,9 @@ from tests.proposer_service.verifier import (
     propose,
     step,
 )
+from verifier_service.engines.torch_engine import TorchEngine
 
+SERVING = health_pb2.HealthCheckResponse.SERVING
 COUPLED = types_pb2.REJECTION_RULE_COUPLED
 TEXT = [30, 41, 52, 63]
 
@@ -75,7 +79,7 @@ async def heard_ahead(stream: Stream, sequence_id: int) -> proposer_pb2.OutcomeB
 async def test_it_serves_steps_and_prepares_the_next(tiny: Path, socket_dir: Path) -> None:
     running = await start(settings_of(tiny, socket_dir))
     try:
-        assert await health_of(running.address) == health_pb2.HealthCheckResponse.SERVING
+        assert await health_of(running.address) == SERVING
         async with propose(running.address) as stream:
             capabilities = await stream.greet(**told(tiny))
             assert capabilities.method == capabilities.name == "draft_model"
@@ -167,7 +171,7 @@ async def test_until_the_model_is_loaded_nobody_is_served(
     finally:
         go_on.set()
     running: RunningServer = await asyncio.wait_for(starting, WAIT_S)
-    assert await health_of(running.address) == health_pb2.HealthCheckResponse.SERVING
+    assert await health_of(running.address) == SERVING
     await running.stop()
 
 
@@ -237,4 +241,30 @@ async def test_a_signal_ends_it_while_it_loads(tiny: Path, socket_dir: Path) -> 
     process = await started(tiny, socket_dir, "proposer loading", "never")
     process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), WAIT_S) == 0
+    assert not (socket_dir / "d.sock").exists()
+
+
+async def test_a_process_whose_engine_died_ends(
+    tiny: Path, socket_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("an illegal memory access")
+
+    # What a process does to itself is not to be done to this one.
+    monkeypatch.setattr(garbage, "settle", lambda: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
+    monkeypatch.setattr(TorchEngine, "profile", lambda *_, **__: {1: 0.001})
+    monkeypatch.setattr(TorchEngine, "run", broken)
+    settings = settings_of(tiny, socket_dir)
+    serving = asyncio.ensure_future(server._serve(settings))
+    async with asyncio.timeout(WAIT_S):
+        while not (socket_dir / "d.sock").exists() or await health_of(settings.listen) != SERVING:
+            await asyncio.sleep(0.01)
+        async with propose(settings.listen) as stream:
+            await stream.greet(**told(tiny))
+            for epoch in (1, 2, 3):
+                drafts = await stream.ask(step(epoch, opening(1, TEXT, epoch=epoch, k=2)))
+                assert [fault.sequence_id for fault in drafts.faults] == [1]
+        with pytest.raises(OperationError, match="engine died: RuntimeError: an illegal memory"):
+            await serving
     assert not (socket_dir / "d.sock").exists()
