@@ -18,7 +18,7 @@ from outrider.records import record
 
 # Steps that the averages of tokens go back, and how much more those of one text are alike than
 # independent ones: of so many steps one counts.
-_MEMORY, _ALIKE = 300.0, 4.0
+_MEMORY, _ALIKE = 1500.0, 4.0
 # What one sequence's tokens a step are taken to vary by (squared) in the first so many steps.
 _FIRST_SPREAD, _FIRST = 1.0, 30.0
 # Standard deviations, of logarithms: how far the controller's promise may be wrong, how far step

@@ -122,6 +122,9 @@ class PlainPeriods:
         """Steps of the period that runs."""
         known = self._gain_of(self._sequences)
         expected = known.expected(self._promise)
+        if expected < 0.0:
+            # What is not tried cannot be found to gain: a loss counts where it is sure.
+            expected = min(expected + known.error, 0.0)
         worse = min(max(_LOSS / max(abs(expected), 1e-9), _LEAST), _MOST)
         plain = (worse if expected > 0.0 else 1.0 - worse) if self._share is None else self._share
         mine = plain if self._plain else 1.0 - plain
