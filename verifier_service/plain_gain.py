@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from statistics import median
 
 from outrider.records import record
 
 # Steps that the averages of tokens go back, and how much more those of one text are alike than
 # independent ones: of so many steps one counts.
-_MEMORY, _ALIKE = 300.0, 4.0
+_MEMORY, _ALIKE = 1500.0, 4.0
 # What one sequence's tokens a step are taken to vary by (squared) in the first so many steps.
 _FIRST_SPREAD, _FIRST = 1.0, 30.0
 # Standard deviations, of logarithms: how far the controller's promise may be wrong, how far step
@@ -47,6 +48,7 @@ class PlainGain:
     """How far what drafts gain lies from what is promised (logarithms of ratios to plain)."""
 
     __slots__ = (
+        "_all",
         "_drafted",
         "_first_spread",
         "_others",
@@ -66,11 +68,20 @@ class PlainGain:
         # Decayed sums over steps that might draft: weights, tokens a sequence and their squares,
         # steps that had drafts, promises.
         self._weight = self._tokens = self._squares = self._share = self._promised = 0.0
+        self._all = _Sums()
 
     @property
     def known(self) -> bool:
         """Whether step times were compared at all."""
         return self._drafted.known or self._others.known
+
+    def expected(self, promised: float) -> float:
+        """What drafts gain in the steps to come; of the last ones so much was promised.
+
+        A passage that does not repeat is soon over: what was promised in the long run counts, too.
+        """
+        usual = self._promised / self._weight if self._weight > 0.0 else promised
+        return max(promised, usual) + self.bias
 
     @property
     def bias(self) -> float:
@@ -91,6 +102,25 @@ class PlainGain:
         times = share**2 * self._drafted.variance + (1.0 - share) ** 2 * self._others.variance
         return math.sqrt(times + self._trust * self._token_variance)
 
+    @property
+    def measured(self) -> tuple[float, float, float]:
+        """What drafts gained since start, a logarithm; its variance; seconds of steps with drafts.
+
+        What was emitted is known; what varies are the step times it is compared by. No seconds
+        where nothing was compared.
+        """
+        sums = self._all
+        if not self.known or not sums.steps:
+            return 0.0, 0.0, 0.0
+        share = sums.drafted / sums.steps
+        drafted, others = self._drafted.usual, self._others.usual
+        if not self._drafted.known:
+            drafted = others
+        longer = share * math.exp(drafted[0]) + (1.0 - share) * math.exp(others[0])
+        weight = share * math.exp(drafted[0]) / longer
+        variance = weight**2 * drafted[1] + (1.0 - weight) ** 2 * others[1]
+        return math.log(sums.tokens / sums.steps / longer), variance, sums.seconds
+
     def emitted(self, step: Step, promised: float) -> None:
         """Take in a step that might draft, and what was promised of it."""
         keep = 1.0 - 1.0 / _MEMORY
@@ -101,18 +131,25 @@ class PlainGain:
         self._squares = keep * self._squares + each * each
         self._share = keep * self._share + step.drafted
         self._promised = keep * self._promised + promised
+        self._all.add(each, step.seconds, step.drafted)
 
-    def compare(self, plain: Iterable[Step], others: Iterable[Step]) -> None:
-        """Take in times of neighbours: plain steps, and those that might draft."""
+    def compare(self, plain: Iterable[Step], others: Iterable[Step]) -> bool:
+        """Take in times of neighbours: plain steps, and those that might draft.
+
+        False where too few of them have as many sequences.
+        """
         times = _by_sequences(plain)
         drafted: list[Step] = []
         without: list[Step] = []
         for step in others:
             (drafted if step.drafted else without).append(step)
+        compared = False
         for steps, filtered in ((drafted, self._drafted), (without, self._others)):
             found = _log_ratio(_by_sequences(steps), times)
             if found is not None:
                 filtered.add(found)
+                compared = True
+        return compared
 
     @property
     def _trust(self) -> float:
@@ -131,19 +168,55 @@ class PlainGain:
         return _ALIKE * spread / (mean * mean * self._weight)
 
 
-class _Filter:
-    """A logarithm that drifts, seen through noise: a scalar Kalman filter."""
+@dataclass(slots=True)
+class _Sums:
+    """Over all steps that might draft."""
 
-    __slots__ = ("_noise", "known", "mean", "variance")
+    steps: int = 0
+    drafted: int = 0
+    # Of one sequence.
+    tokens: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, tokens: float, seconds: float, drafted: bool) -> None:
+        self.steps += 1
+        self.drafted += drafted
+        self.tokens += tokens
+        self.seconds += seconds
+
+
+class _Filter:
+    """A logarithm that drifts, seen through noise: a scalar Kalman filter.
+
+    `mean` and `variance` are of now, `usual` are those of all values.
+    """
+
+    __slots__ = ("_count", "_noise", "_squares", "_sum", "known", "mean", "variance")
 
     def __init__(self) -> None:
+        self._count = 0
+        self._sum = self._squares = 0.0
         self.mean = 0.0
         # Whether there was a comparison at all.
         self.known = False
         self.variance = 0.0
         self._noise = _NOISE**2
 
+    @property
+    def usual(self) -> tuple[float, float]:
+        """Mean of all values, and the variance of that mean."""
+        if not self._count:
+            return 0.0, 0.0
+        mean = self._sum / self._count
+        spread = max(self._squares / self._count - mean * mean, 0.0)
+        if self._count == 1:
+            spread = self._noise
+        return mean, spread / max(self._count - 1, 1)
+
     def add(self, value: float) -> None:
+        self._count += 1
+        self._sum += value
+        self._squares += value * value
         if not self.known:
             self.known = True
             self.mean, self.variance = value, self._noise

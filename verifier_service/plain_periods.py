@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median
 
 from verifier_service.plain_gain import PlainGain, Step
 
@@ -26,12 +24,6 @@ _LOSS, _LEAST, _MOST = 0.004, 0.005, 0.5
 # The second comparison comes after a period of so many times as many steps at most, each further
 # one of twice as many.
 _FIRST_WAIT = 3.0
-# A comparison counts as no more than this (in the logarithm of a ratio): the rest is noise.
-_CLIP = 1.2
-# A step that takes so many times the median of its period was interrupted.
-_PAUSE = 3.0
-# Least share of a period's steps that must have neighbours with as many sequences.
-_MATCHED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +64,27 @@ class PlainPeriods:
         self._compared: defaultdict[int, int] = defaultdict(int)
         self._sequences = 1
         self._promise = 0.0
-        # Sums over all comparisons: weights, weighted logarithms, and their squares.
-        self._weight = self._sum = self._squares = 0.0
-        self._weights_squared = 0.0
-        self._periods = 0
 
     @property
     def loses(self) -> float:
         """What drafts surely cost by the last comparisons, as a share of the speed; else 0."""
         gain = self._gain_of(self._sequences)
-        expected = self._promise + gain.bias
+        expected = gain.expected(self._promise)
         if not gain.known or expected + gain.error >= 0.0:
             return 0.0
         return -math.expm1(expected)
 
     @property
     def measured(self) -> MeasuredGain:
-        if self._periods == 0:
+        gains = [gain.measured for gain in self._gains.values()]
+        seconds = sum(each[2] for each in gains)
+        if not seconds:
             return MeasuredGain()
-        mean = self._sum / self._weight
-        spread = max(self._squares / self._weight - mean * mean, 0.0)
-        # Weighted comparisons are worth fewer equal ones.
-        worth = self._weight * self._weight / self._weights_squared
-        error = math.sqrt(spread / max(worth - 1.0, 1.0))
+        mean = sum(each[0] * each[2] for each in gains) / seconds
+        variance = sum(each[1] * each[2] ** 2 for each in gains) / seconds**2
         gain = math.expm1(mean)
-        return MeasuredGain(gain, error * (1.0 + gain), self._periods)
+        periods = sum(self._compared.values())
+        return MeasuredGain(gain, math.sqrt(variance) * (1.0 + gain), periods)
 
     def begin(self, sequences: int, promised: float, *, speculating: bool) -> bool:
         """Whether the step is to decode plainly.
@@ -133,7 +121,10 @@ class PlainPeriods:
     def _length(self) -> int:
         """Steps of the period that runs."""
         known = self._gain_of(self._sequences)
-        expected = self._promise + known.bias
+        expected = known.expected(self._promise)
+        if expected < 0.0:
+            # What is not tried cannot be found to gain: a loss counts where it is sure.
+            expected = min(expected + known.error, 0.0)
         worse = min(max(_LOSS / max(abs(expected), 1e-9), _LEAST), _MOST)
         plain = (worse if expected > 0.0 else 1.0 - worse) if self._share is None else self._share
         mine = plain if self._plain else 1.0 - plain
@@ -169,22 +160,11 @@ class PlainPeriods:
         """The period between two of the other kind is compared with both of them."""
         if len(self._before) < _STEPS or len(self._middle) < _STEPS:
             return
-        found = _log_ratio(self._middle, [*self._before, *self._now])
-        if found is None:
-            return
-        ratio, seconds = found
-        # `_plain` is what now runs, around the period in the middle.
-        gained = ratio if self._plain else -ratio
-        gained = min(max(gained, -_CLIP), _CLIP)
         around = [*self._before, *self._now]
-        plain, others = (self._middle, around) if self._plain is False else (around, self._middle)
-        self._gain_of(self._sequences).compare(plain, others)
-        self._compared[self._sequences.bit_length()] += 1
-        self._periods += 1
-        self._weight += seconds
-        self._sum += seconds * gained
-        self._squares += seconds * gained * gained
-        self._weights_squared += seconds * seconds
+        # `_plain` is what now runs, around the period in the middle.
+        plain, others = (around, self._middle) if self._plain else (self._middle, around)
+        if self._gain_of(self._sequences).compare(plain, others):
+            self._compared[self._sequences.bit_length()] += 1
 
     def _reset(self) -> None:
         if self._steps or self._plain:
@@ -193,37 +173,3 @@ class PlainPeriods:
             self._before.clear()
             self._middle.clear()
             self._now.clear()
-
-
-def _log_ratio(inner: Iterable[Step], outer: Iterable[Step]) -> tuple[float, float] | None:
-    """Logarithm of the inner steps' tokens a second over the outer ones', and seconds compared.
-
-    Only steps of as many sequences are; None where there are too few.
-    """
-    mine, theirs = _by_sequences(inner), _by_sequences(outer)
-    total = weight = 0.0
-    matched = 0
-    for sequences, (tokens, seconds, count) in mine.items():
-        other = theirs.get(sequences)
-        if other is None:
-            continue
-        least = min(seconds, other[1])
-        total += least * math.log(tokens / seconds * other[1] / other[0])
-        weight += least
-        matched += count
-    if matched < _MATCHED * _STEPS:
-        return None
-    return total / weight, weight
-
-
-def _by_sequences(steps: Iterable[Step]) -> dict[int, tuple[float, float, int]]:
-    """{sequences: (tokens, seconds, steps)}, pauses cut."""
-    by: defaultdict[int, list[Step]] = defaultdict(list)
-    for step in steps:
-        by[step.sequences].append(step)
-    result = {}
-    for sequences, some in by.items():
-        most = _PAUSE * median(step.seconds for step in some)
-        seconds = sum(min(step.seconds, most) for step in some)
-        result[sequences] = float(sum(step.tokens for step in some)), seconds, len(some)
-    return result
