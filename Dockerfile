@@ -1,9 +1,10 @@
 # One image for each service:
 #
-#     docker build --target gateway|proposer|verifier|verifier-gpu .
+#     docker build --target gateway|proposer|proposer-model|verifier|verifier-gpu .
 #
 # docker compose builds and runs them all. deploy/wheels may hold what is installed (deploy/wheels.sh
-# fills it); then nothing is fetched. The gateway's and the proposer's images have no torch.
+# fills it); then nothing is fetched. The gateway's and the proposer's images have no torch; a draft
+# model runs in proposer-model, whose layers are those of verifier-gpu.
 
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
@@ -84,4 +85,12 @@ RUN command -v g++ || { \
         && apt-get install --yes --no-install-recommends g++ libc6-dev \
         && rm -rf /var/lib/apt/lists/*; \
     }
+USER outrider
+
+# A draft model runs on the verifier's engine, and so needs what that needs; its layers are shared.
+FROM verifier-gpu AS proposer-model
+LABEL org.opencontainers.image.title="outrider-proposer-model" \
+      org.opencontainers.image.description="Drafts tokens with a small model for Outrider's verifiers"
+EXPOSE 50052
+CMD ["proposer", "--help"]
 USER outrider

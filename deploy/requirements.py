@@ -29,16 +29,25 @@ PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """An image: the modules it runs, and what these use without importing it themselves."""
+    """An image: the modules it runs, and what these use without importing it themselves.
+
+    `without` are packages of ours that this image never runs.
+    """
 
     name: str
     roots: tuple[str, ...]
     beside: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 SERVICES = (
     Service("gateway", ("outrider.commands.gateway", "outrider.health")),
-    Service("proposer", ("outrider.commands.proposer", "outrider.health")),
+    Service(
+        "proposer",
+        ("outrider.commands.proposer", "outrider.health"),
+        # A draft model runs in the image proposer-model, which is the verifier's for GPUs.
+        without=("proposer_service.draft_model",),
+    ),
     Service(
         "verifier",
         ("outrider.commands.verifier", "outrider.commands.models", "outrider.health"),
@@ -53,7 +62,8 @@ def requirements(service: Service) -> list[str]:
     declared = {_distribution(line): line for line in _dependencies()}
     owners = importlib.metadata.packages_distributions()
     # The command line imports every subcommand's module, but not what these import when they run.
-    modules = _reached(service.roots, deep=True) | _reached(("outrider.cli",), deep=False)
+    modules = _reached(service.roots, deep=True, without=service.without)
+    modules |= _reached(("outrider.cli",), deep=False)
     imported = {name.partition(".")[0] for name in modules}
     wanted = {
         _distribution(distribution) for name in imported for distribution in owners.get(name, ())
@@ -86,13 +96,13 @@ def _distribution(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _reached(roots: tuple[str, ...], *, deep: bool) -> set[str]:
+def _reached(roots: tuple[str, ...], *, deep: bool, without: tuple[str, ...] = ()) -> set[str]:
     """All modules that importing `roots` imports, or with `deep` running them, others' too."""
     reached: set[str] = set()
     waiting = list(roots)
     while waiting:
         name = waiting.pop()
-        if name in reached:
+        if name in reached or any(f"{name}.".startswith(f"{part}.") for part in without):
             continue
         reached.add(name)
         if name.partition(".")[0] not in PACKAGES:

@@ -1,4 +1,4 @@
-"""A running `outrider serve` for tests: its output, its children, and that nothing of it is left."""
+"""A running `outrider serve` for tests: output and children, and that nothing of it is left."""
 
 from __future__ import annotations
 

@@ -52,6 +52,7 @@ def drafted_and_accepted(serve: Serve, sampling: dict[str, Any]) -> tuple[int, i
     return metrics["num_draft_tokens"], metrics["num_accepted_draft_tokens"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_model_drafts_for_itself(tmp_path: Path, temporary: Path, free_port: int) -> None:
     folder = make_tiny_model(tmp_path / "tiny")

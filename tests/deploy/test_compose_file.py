@@ -18,9 +18,11 @@ from gateway.metrics import GatewayMetrics
 from gateway.verifier import Verifier
 from outrider import __version__
 from outrider.cli import app
+from outrider.draft_models import DRAFT_MODEL_DEADLINE_MS, SHARED_CACHE_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = ("gateway", "verifier", "verifier-gpu", "proposer-ngram", "proposer-suffix")
+ON_GPU = ("verifier-gpu", "proposer-draft-model")
+OWN = ("gateway", "verifier", "proposer-ngram", "proposer-suffix", *ON_GPU)
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -30,7 +32,8 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 def test_the_services_and_their_profiles() -> None:
     assert set(OWN) < set(SERVICES)
     profiles = {name: service.get("profiles", []) for name, service in SERVICES.items()}
-    assert profiles.pop("verifier-gpu") == ["gpu"]
+    for name in ON_GPU:
+        assert profiles.pop(name) == ["gpu"]
     for name in ("otel-collector", "prometheus", "grafana"):
         assert profiles.pop(name) == ["observability"]
     assert set(profiles) == {"gateway", "verifier", "proposer-ngram", "proposer-suffix"}
@@ -93,10 +96,60 @@ def test_services_find_each_other_by_names_that_may_stand_for_many() -> None:
     for name in ("verifier", "verifier-gpu"):
         assert SERVICES[name]["networks"]["speculation"]["aliases"] == ["verifier"]
         proposers = [o for o in SERVICES[name]["command"] if o.startswith("--proposer=")]
-        assert proposers == [f"--proposer=dns:proposer-{m}:50052" for m in ("ngram", "suffix")]
+        dialled = ("ngram", "suffix", *(["draft-model"] if name == "verifier-gpu" else []))
+        assert proposers == [f"--proposer=dns:proposer-{m}:50052" for m in dialled]
     # A fixed name or port would forbid a second container.
     scaled = [SERVICES[n] for n in ("verifier", "proposer-ngram", "proposer-suffix")]
     assert not any({"container_name", "ports"} & set(service) for service in scaled)
+
+
+def test_both_parts_on_a_gpu_ask_for_one() -> None:
+    (of_verifier,), (of_draft,) = (
+        SERVICES[name]["deploy"]["resources"]["reservations"]["devices"] for name in ON_GPU
+    )
+    assert of_verifier == {
+        "driver": "nvidia",
+        "count": "${OUTRIDER_GPUS:-1}",
+        "capabilities": ["gpu"],
+    }
+    # The same card unless told otherwise; a number and a list of cards exclude each other.
+    assert of_draft == {
+        "driver": "nvidia",
+        "device_ids": ["${OUTRIDER_DRAFT_GPU:-0}"],
+        "capabilities": ["gpu"],
+    }
+    assert all("--device=cuda" in SERVICES[name]["command"] for name in ON_GPU)
+    # Kernels are compiled in both.
+    assert all(SERVICES[name]["tmpfs"] == ["/tmp:size=2g,mode=1777,exec"] for name in ON_GPU)
+    # One build: the later image only has other words about it.
+    assert all(
+        SERVICES[name]["build"]["args"] == {"USE_WHEELS": "${OUTRIDER_GPU_USE_WHEELS:-no}"}
+        for name in ON_GPU
+    )
+
+
+def test_a_draft_model_leaves_the_card_to_the_verifier() -> None:
+    draft, verifier = SERVICES["proposer-draft-model"], SERVICES["verifier-gpu"]
+    # The verifier's cache takes what is left once the draft model has all that it will have.
+    assert verifier["depends_on"]["proposer-draft-model"] == {"condition": "service_healthy"}
+    assert any(o.startswith("--kv-cache-memory-bytes=") for o in draft["command"])
+    assert not any(o.startswith("--kv-cache-memory-bytes=") for o in verifier["command"])
+    waits = [o for o in verifier["command"] if o.startswith("--draft-deadline-ms=")]
+    assert waits == [f"--draft-deadline-ms={DRAFT_MODEL_DEADLINE_MS:g}"]
+    assert f"kv-cache-memory-bytes=${{OUTRIDER_DRAFT_KV_CACHE_BYTES:-{SHARED_CACHE_BYTES}}}" in (
+        " ".join(draft["command"])
+    )
+
+
+def test_a_draft_model_is_fetched_as_the_target_is() -> None:
+    draft, verifier = SERVICES["proposer-draft-model"], SERVICES["verifier-gpu"]
+    assert set(draft["networks"]) == set(verifier["networks"])
+    assert draft["volumes"] == verifier["volumes"]
+    assert draft["environment"] == verifier["environment"]
+    assert draft["healthcheck"]["start_period"] == verifier["healthcheck"]["start_period"]
+    # Both defaults are one model: another one's tokenizer would be refused.
+    assert "--model=${OUTRIDER_DRAFT_MODEL:-smollm2-135m}" in draft["command"]
+    assert "${OUTRIDER_MODEL:-smollm2-135m}" in verifier["command"]
 
 
 def test_every_target_is_built_and_versions_are_the_packages() -> None:
@@ -110,10 +163,10 @@ def test_every_target_is_built_and_versions_are_the_packages() -> None:
 def test_images_run_as_a_user_and_are_labelled() -> None:
     stages = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
     named = {stage.split()[2]: stage for stage in stages}
-    for name in ("gateway", "proposer", "verifier", "verifier-gpu"):
+    for name in ("gateway", "proposer", "verifier", "verifier-gpu", "proposer-model"):
         users = re.findall(r"^USER (\S+)$", named[name], re.MULTILINE)
         assert users[-1] == "outrider"
-    for name in ("gateway", "proposer", "verifier"):
+    for name in ("gateway", "proposer", "verifier", "proposer-model"):
         assert f'image.title="outrider-{name}"' in named[name]
         assert "image.description=" in named[name]
 

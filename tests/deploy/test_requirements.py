@@ -78,7 +78,7 @@ def test_images_without_a_model_have_no_torch_either_by_way_of_others() -> None:
 # Refuses what the image would not have, and imports every module of the service.
 IMPORT = """
 import importlib, importlib.abc, pkgutil, sys
-refused, packages, modules = (set(part.split(",")) for part in sys.argv[1:])
+refused, packages, modules, without = (set(part.split(",")) for part in sys.argv[1:])
 class Refuse(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name.partition(".")[0] in refused:
@@ -87,7 +87,8 @@ sys.meta_path.insert(0, Refuse())
 for name in sorted(packages):
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, f"{name}."):
-        if not module.name.endswith("__main__"):
+        left_out = any(part and f"{module.name}.".startswith(f"{part}.") for part in without)
+        if not module.name.endswith("__main__") and not left_out:
             importlib.import_module(module.name)
 for name in modules:
     importlib.import_module(name)
@@ -107,6 +108,16 @@ def test_every_module_is_imported_with_only_these_installed(name: str, package: 
     ]
     assert "torch" in refused
     modules = ["outrider.cli", "outrider.health", f"outrider.commands.{name}"]
-    command = [sys.executable, "-c", IMPORT, ",".join(refused), package, ",".join(modules)]
+    lists_of_names = [refused, [package], modules, SERVICES[name].without]
+    command = [sys.executable, "-c", IMPORT, *map(",".join, lists_of_names)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_draft_models_image_has_what_a_draft_model_needs() -> None:
+    """It is the verifier's image for GPUs, run as a proposer."""
+    drafting = lists.Service("proposer-model", SERVICES["proposer"].roots)
+    needed = set(lists.requirements(drafting))
+    assert any(line.startswith("torch==") for line in needed)
+    assert needed <= set(checked_in("verifier"))
+    assert set(checked_in("proposer")) < needed
