@@ -21,6 +21,8 @@ _LITTLE = 1.25
 # Draft acceptance rate below which another K helps less than another method.
 _HALF = 0.5
 _SLOWER = 0.995
+# What guesses where a text does not repeat itself.
+_DRAFT_MODEL = "a draft model (method draft_model; --proposer ADDRESS judges a running one)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +107,16 @@ def _leave_off(among: Sequence[Choice], recommended: Choice, sequences: int) -> 
             "prefill; give longer outputs."
         )
     if not richest.tally.acceptance.num_draft_tokens:
-        return "not worth turning on: no method found a draft; try a model-based method."
+        return f"not worth turning on: no method found a draft; try {_DRAFT_MODEL}."
     if tokens < _LITTLE:
         return (
-            f"not worth turning on: {name} gives {tokens:.1f}: the text repeats little; try a "
-            "model-based method."
+            f"not worth turning on: {name} gives {tokens:.1f}: the text repeats little; try "
+            f"{_DRAFT_MODEL}."
         )
     return (
         f"not worth turning on: {name} gives {tokens:.1f} tokens a step, but verifying costs what "
         f"it saves ({recommended.speedups[sequences]:.2f} times plain decoding's speed at best "
-        f"with {_sequences(sequences)}); try fewer requests at once or a model-based method."
+        f"with {_sequences(sequences)}); try fewer requests at once or {_DRAFT_MODEL}."
     )
 
 

@@ -66,8 +66,8 @@ def test_a_text_that_repeats_little_asks_for_another_kind_of_method() -> None:
     found = advice(CHEAP, method("ngram 2-5", repeated(4, 1, 10, plain=90)))
     assert not found.worth_it
     assert found.sentence == (
-        "not worth turning on: ngram 2-5 gives 1.1: the text repeats little; try a model-based "
-        "method."
+        "not worth turning on: ngram 2-5 gives 1.1: the text repeats little; try a draft model "
+        "(method draft_model; --proposer ADDRESS judges a running one)."
     )
     assert found.hints == (
         "Less than half of ngram 2-5's drafts are accepted (25%): change the method, not K.",
