@@ -52,6 +52,20 @@ what was resolved: `SpeculativeConfig(method='ngram', num_speculative_tokens=8, 
 {DEFAULT}
 ```
 
+A model that drafts is written like this, alone or in a list with others:
+
+```bash
+outrider serve TARGET --spec-method draft_model --spec-model DRAFT --spec-tokens 4
+```
+
+It is found, and held against the target's tokenizer and limits, before anything is loaded. Its
+proposer starts first, on the target's device and with its `--dtype` (another device:
+`--draft-device`), with 2 GiB for its cache of keys and values (`--draft-kv-cache-memory-bytes`);
+then the verifier, whose cache takes what is left. It is no longer than the target
+(`max_model_len`), and uncompiled where that is (`enforce_eager`), unless told otherwise. A step
+waits for drafts up to 1000 ms then, not 10 (`--draft-deadline-ms`), since a draft model runs once
+for each draft. Whether it pays: [choosing.md](choosing.md#a-draft-model).
+
 `--no-speculation` starts none. `outrider verifier` takes the same options and starts nothing: it
 attaches to running proposers, one `--proposer ADDRESS` for each object, in the same order. A
 proposer of another method, or one that runs with another value of an option that is written here,

@@ -61,6 +61,7 @@ def test_a_model_drafts_for_itself(tmp_path: Path, temporary: Path, free_port: i
     serve = Serve(folder, free_port, temporary, *options)
     try:
         serve.wait_until_ready()
+        assert f"SpeculativeConfig(method='draft_model', model='{folder}'" in serve.text
         assert sorted(serve.children()) == ["draft_model", "gateway", "ngram", "verifier"]
         # The verifier sizes its cache by what a draft model leaves.
         assert serve.text.index("draft_model | ready") < serve.text.index("verifier loading model=")

@@ -28,7 +28,7 @@ def test_the_page_is_made_of_the_tables() -> None:
 
 
 def test_the_pages_it_points_to_exist() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", page())
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page())
     assert links
     assert [link for link in links if not (PAGE.parent / link).is_file()] == []
 

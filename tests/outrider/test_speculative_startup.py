@@ -141,3 +141,18 @@ def test_a_drafter_is_no_target(
     assert (code, settings) == (2, None)
     assert "is a drafter of the speculators library (eagle3), not a target" in err
     assert err.endswith("; serve org/target itself\n")
+
+
+def test_a_verifier_expects_a_draft_model_and_waits_for_it(run: Run, model: Path) -> None:
+    entry = {"model": "org/draft", "num_speculative_tokens": 3, "quantization": "int8"}
+    words = ("verifier", str(model), "--listen=unix:v", "--proposer=unix:a")
+    code, err, settings = run(*words, "-sc", json.dumps(entry))
+    assert code == 0
+    assert "SpeculativeConfig(method='draft_model', model='org/draft', num_spec" in err
+    options = {"model": "org/draft", "quantization": "int8"}
+    assert settings.expected_proposers == (ExpectedProposer("draft_model", 3, options),)
+    assert settings.draft_deadline_ms == 1000
+    assert run(*words, "--spec-method", "suffix")[2].draft_deadline_ms == 10
+    assert run(*words)[2].draft_deadline_ms == 10
+    given = run(*words, "-sc", json.dumps(entry), "--draft-deadline-ms=7")
+    assert given[2].draft_deadline_ms == 7
