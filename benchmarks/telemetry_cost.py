@@ -225,7 +225,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--model", default="smollm2-135m", help="a folder or a pulled model's name")
     add("--clients", type=_numbers, default=[1, 8], help="comma-separated")
     add("--minutes", type=float, default=12, help="no quad is begun that would end later")
-    add("--windows", type=_positive, default=4, help="of a turn")
+    add("--windows", type=_positive, default=3, help="of a turn")
     add("--new-tokens", type=_positive, default=48, help="of a request")
     add("--prompts", type=_positive, default=10, help="of the set edits")
     add("--idle-seconds", type=float, default=15, help="for the idle figures; 0: none")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from benchmarks.processor_time import VERIFIER
 from benchmarks.telemetry_turns import Quad, Turn, quads_of
 from outrider.bench.statistics import percentile
 
@@ -21,6 +22,8 @@ MIN_GROUPS = 6
 BAR = 0.01
 # A window from which other programs took more of the machine than this says nothing of tracing.
 MOST_FOREIGN = 0.05
+# Of the services' processor time, what is told from the model's noise.
+ALL_BUT_MODEL = "all but the model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +126,12 @@ def as_cost(log_ratio: float) -> float:
 
 
 def _processor(quads: Sequence[Quad]) -> dict[str, Estimate]:
+    each = [quad.processor_ms() for quad in quads]
+    for spent in each:
+        spent[ALL_BUT_MODEL] = sum(ms for name, ms in spent.items() if name != VERIFIER)
     found: dict[str, Estimate] = {}
-    for name in quads[0].processor_ms():
-        estimate = Estimate.of([[quad.processor_ms()[name]] for quad in quads])
+    for name in each[0]:
+        estimate = Estimate.of([[spent[name]] for spent in each])
         assert estimate is not None
         found[name] = estimate
     return found

@@ -36,16 +36,20 @@ _NOTES = (
     "Below zero: tracing was faster, which is chance.",
     f"The first figures are of the pairs from neither of whose windows other programs took more "
     f"than {MOST_FOREIGN:.0%} of the machine (what /proc/stat counts, less the services, the "
-    "benchmark and `outrider serve`); tracing has no say in that. *Of all pairs* leaves none out.",
+    "benchmark and `outrider serve`), which does not depend on the mode. *Of all pairs* leaves "
+    "none out.",
     "*Control* is the same statistic of two neighbouring turns in the same mode: what the machine "
     "shows where nothing differs. Its interval has to hold zero.",
     "Every draft is verified (`enable_adaptive_verification` false, no plain periods): what the "
     "controller decides does not depend on tracing, but would make the halves of a pair unlike.",
     "Processor time is that of a request traced less that of one not traced, while they run and "
     "their spans are sent and written. The verifier's threads that compute the model are told "
-    "from its others by being its busiest.",
-    "`off` leaves what a server with telemetry does for no request: totals sent every five "
-    "seconds, and threads that wait. The idle figures are of that.",
+    "from its others by being its busiest. *Of the machine's time* is what it costs where the work "
+    "spreads over all cores, *of a request's time* (a window's, by its requests) where the model "
+    "waits for all of it: for what the tokens a second are too noisy, they lie between these.",
+    "`off` leaves the reading of the request's header, and what a server with telemetry does for "
+    "no request: totals sent every five seconds, and threads that wait. The idle figures are of "
+    "the latter.",
 )
 
 
@@ -149,11 +153,15 @@ class CostReport:
             for level in levels
         )
         yield "## Processor time"
-        lines = ["| clients | service | ms a request | 95 % interval | of the machine's time |"]
-        lines.append("|---:|---|---:|---:|---:|")
+        lines = [
+            "| clients | service | ms a request | 95 % interval | of the machine's time | of a "
+            "request's time |",
+            "|---:|---|---:|---:|---:|---:|",
+        ]
         lines += [
             f"| {level.clients} | {name} | {spent.value:+.2f} | {_range(spent)} | "
-            f"{spent.value / (level.request_s * 1000 * self.cores):+.2%} |"
+            f"{spent.value / (level.request_s * 1000 * self.cores):+.2%} | "
+            f"{spent.value / (level.request_s * 1000):+.2%} |"
             for level in levels
             for name, spent in level.processor_ms.items()
         ]

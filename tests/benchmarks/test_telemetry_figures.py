@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
-from benchmarks.telemetry_figures import BAR, MOST_FOREIGN, Estimate, as_cost, level_of
+from benchmarks.processor_time import VERIFIER, VERIFIER_BESIDES
+from benchmarks.telemetry_figures import (
+    ALL_BUT_MODEL,
+    BAR,
+    MOST_FOREIGN,
+    Estimate,
+    as_cost,
+    level_of,
+)
 from benchmarks.telemetry_turns import Turn
 from tests.benchmarks.turns import quad, turn
 
@@ -106,6 +115,20 @@ def test_each_number_of_clients_is_its_own() -> None:
     assert (eight.speed, eight.window_s, eight.request_s) == (400.0, 0.25, 0.25 / 8)
     assert as_cost(eight.unfiltered.value) == pytest.approx(0.25)
     assert level_of(turns, 2) is None
+
+
+def test_processor_time_besides_the_model_is_summed() -> None:
+    """The model's own time is in `verifier`, whose other threads are told apart."""
+    spent = {"gateway": 3.0, "ngram": 1.0, VERIFIER: 500.0, VERIFIER_BESIDES: 0.5}
+    nothing = dict.fromkeys(spent, 0.0)
+    turns = [
+        replace(turn(mode, [50.0]), processor_ms=spent if mode else nothing)
+        for mode in (True, False, False, True)
+    ]
+    level = level_of(turns, 1)
+    assert level is not None
+    assert level.processor_ms[ALL_BUT_MODEL].value == 4.5
+    assert level.processor_ms[VERIFIER].value == 500.0
 
 
 def test_the_bar_is_one_percent() -> None:

@@ -61,7 +61,7 @@ def test_processor_time_is_of_the_machine_that_a_request_had() -> None:
         for mode in (True, False, False, True)
     ]
     page = replace(REPORT, turns=tuple(turns)).to_markdown()
-    assert "| 2 | gateway | +4.00 | +4.00 to +4.00 | +0.20% |" in page
+    assert "| 2 | gateway | +4.00 | +4.00 to +4.00 | +0.20% | +0.40% |" in page
 
 
 def test_without_turns_only_two_servers_are_shown() -> None:
