@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from proposer_service.draft_model_settings import DraftModelSettings
 from proposer_service.server import make_proposer
 from proposer_service.settings import ProposerSettings
 
@@ -52,3 +53,37 @@ def test_the_keys_reach_the_method() -> None:
     )
     suffix.open(1, [1, 2, 3, 4, 1], 5, "")
     assert suffix.propose(1, 8).ids == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("model", ""),
+        ("draft_sample_method", "sometimes"),
+        ("max_model_len", 1),
+        ("kv_cache_memory_bytes", 0),
+    ],
+)
+def test_a_wrong_value_of_a_draft_model_is_refused_with_its_field(field: str, value: Any) -> None:
+    fields: dict[str, Any] = {"model": "m"} | {field: value}
+    with pytest.raises(ValueError, match=f"{field}="):
+        DraftModelSettings(**fields)
+
+
+def test_a_draft_model_belongs_to_its_method_alone() -> None:
+    model = DraftModelSettings("m")
+    with pytest.raises(ValueError, match="not an option of method 'ngram'"):
+        ProposerSettings(listen="unix:/x", method="ngram", draft_model=model)
+    with pytest.raises(ValueError, match="required by method 'draft_model'"):
+        ProposerSettings(listen="unix:/x", method="draft_model")
+
+
+def test_a_verifier_may_compare_what_a_draft_model_runs_with() -> None:
+    model = DraftModelSettings("m", max_model_len=99, draft_sample_method="greedy")
+    settings = ProposerSettings(listen="unix:/x", method="draft_model", draft_model=model)
+    assert settings.method_options() == {
+        "max_model_len": 99,
+        "quantization": "none",
+        "enforce_eager": False,
+        "draft_sample_method": "greedy",
+    }

@@ -5,9 +5,12 @@ from speculation.v1 import proposer_pb2, types_pb2
 
 from outrider.scripted_proposer import ScriptedProposer, capabilities
 from tests.verifier_service.proposer_world import World, hello, view, world
-from verifier_service.messages import QForm
-from verifier_service.proposer_handshake import HandshakeError, check_welcome
+from verifier_service.attaching import Target, attach_proposers
+from verifier_service.messages import QForm, RejectionRule
+from verifier_service.proposer_handshake import HandshakeError, HelloParameters, check_welcome
+from verifier_service.proposer_pool import ProposerPool
 from verifier_service.proposer_state import LinkState
+from verifier_service.settings import VerifierSettings
 
 
 def offering(**fields: object) -> proposer_pb2.Capabilities:
@@ -45,6 +48,29 @@ REFUSED = [
 def test_a_mismatch_is_refused_in_words(fields: dict[str, object], words: str) -> None:
     with pytest.raises(HandshakeError, match=words):
         check_welcome(offering(**fields), hello())
+
+
+@pytest.mark.parametrize("rule", list(RejectionRule))
+def test_the_hello_says_the_settings_rule(
+    rule: RejectionRule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draft model shares the target's noise under one of them only."""
+    told: list[HelloParameters] = []
+
+    def take(
+        self: ProposerPool, addresses: object, hello: HelloParameters, *rest: object, **more: object
+    ) -> None:
+        told.append(hello)
+
+    monkeypatch.setattr(ProposerPool, "__init__", take)
+    settings = VerifierSettings(
+        "m", "unix:v", "m", ("unix:p",), num_speculative_tokens=3, rejection_rule=rule, device="cpu"
+    )
+    attach_proposers(settings, Target("v", "00ff", 9, (), 64))
+    (parameters,) = told
+    name = types_pb2.RejectionRule.Name(parameters.to_proto().hello.rejection_rule)
+    assert name == f"REJECTION_RULE_{rule.name}"
+    assert hello().to_proto().hello.rejection_rule == types_pb2.REJECTION_RULE_UNSPECIFIED
 
 
 def test_limits_are_the_smaller_of_both() -> None:
