@@ -59,7 +59,7 @@ def load_draft_model(settings: DraftModelSettings, max_sequences: int) -> Loaded
     except ModelLoadError as error:
         raise InputError(f"{_OPTION}: {error}") from error
     on_cpu = engine.model.device == "cpu"
-    (step_s,) = engine.profile((1,), 0, repeats=1).values()
+    (step_s,) = engine.profile((1,), 0, repeats=3).values()
     description = (
         f"model={settings.model} device={engine.model.device} dtype={engine.model.dtype} "
         f"max_model_len={engine.model.max_model_len} "
