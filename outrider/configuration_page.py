@@ -79,7 +79,7 @@ names them.
 _TAIL = """
 The answer's law is the target's own under every rule that works: [exactness.md](exactness.md). How
 many of the drafts are verified: [controller.md](controller.md). The methods:
-[proposers.md](proposers.md).
+[proposers.md](proposers.md), [draft-model.md](draft-model.md).
 """
 
 
