@@ -66,8 +66,8 @@ class PlainGain:
         self._first_spread = _FIRST_SPREAD / sequences
         # How much longer steps take than plain ones do: those with drafts, and those that had none
         # though they might have.
-        self._drafted = _Filter(like and like._drafted)
-        self._others = _Filter(like and like._others)
+        self._drafted: _Filter = _Filter(None if like is None else like._drafted)
+        self._others: _Filter = _Filter(None if like is None else like._others)
         # Decayed sums over steps that might draft: weights, tokens a sequence and their squares,
         # steps that had drafts, promises.
         self._weight = self._tokens = self._squares = self._share = self._promised = 0.0
