@@ -7,7 +7,8 @@ on the engine's thread between two forwards. `docs/controller.md` explains the p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from outrider.draft_schedule import DraftSchedule
 from verifier_service import choice
@@ -48,7 +49,8 @@ class Controller:
     somebody was waited for, `plan`, the forward,
     `observe_step`, `observe_round` for each sequence with drafts, `observe_wait`, `observe_speed`.
     `plain_share` of the steps decode plainly, to measure what the others gain (None: as that gain
-    allows). Not thread-safe.
+    allows). Where it `learns_later`, what takes time to learn waits for `learn`, which is called
+    while the device works: the next plan goes without. Not thread-safe.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class Controller:
         self._saved = 0.0
         self._last: Admission | None = None
         self._refusal = ""
+        self.learns_later = False
+        self._lessons: list[Callable[[], None]] = []
 
     def begin(self, decoding: int, *, begun: bool = False, holding: bool = False) -> None:
         """A step begins in which `decoding` sequences decode.
@@ -245,7 +249,9 @@ class Controller:
             return
         self._pauses.passed(seconds)
         if prefill_tokens == 0:
-            self.costs.observe(query_tokens, sequences, context_tokens, seconds)
+            self._take(
+                partial(self.costs.observe, query_tokens, sequences, context_tokens, seconds)
+            )
         self._probes.budget.earn(min(seconds, 2.0 * self.costs.seconds(query_tokens, sequences)))
 
     def observe_round(
@@ -254,9 +260,7 @@ class Controller:
         """Take in a verification: `accepted` by the rule, before any cut by a stop condition."""
         if drafted <= 0:
             return
-        self.estimates.observe(
-            sequence_id, block, greedy=greedy, drafted=drafted, accepted=accepted
-        )
+        self._compare(sequence_id, block, greedy, drafted, accepted)
         if block.proposer != PREDICTION:
             self._pauses.verified(accepted, waited=not block.lookahead_hit)
         self._saved += accepted * self._worth - drafted * self._price
@@ -272,14 +276,18 @@ class Controller:
         Free evidence. Right for greedy decoding and for one-hot or coupled drafts; a sampled draft
         with sparse q may be accepted without being what the target would draw: leave it out.
         """
-        self.estimates.observe(
-            sequence_id, block, greedy=greedy, drafted=compared, accepted=matched
-        )
+        self._compare(sequence_id, block, greedy, compared, matched)
 
     def close(self, sequence_id: int) -> None:
         """Forget a finished sequence. Unknown ids are ignored."""
-        self.estimates.forget(sequence_id)
+        self._take(partial(self.estimates.forget, sequence_id))
         self._probes.forget(sequence_id)
+
+    def learn(self) -> None:
+        """Take in what waits."""
+        lessons, self._lessons = self._lessons, []
+        for lesson in lessons:
+            lesson()
 
     def state(self) -> str:
         """`on`, or `off: ` and why."""
@@ -314,6 +322,26 @@ class Controller:
             measured=self._periods.measured,
             acceptance=self.estimates.rates(),
         )
+
+    def _compare(
+        self, sequence_id: int, block: DraftBlock, greedy: bool, drafted: int, accepted: int
+    ) -> None:
+        self._take(
+            partial(
+                self.estimates.observe,
+                sequence_id,
+                block,
+                greedy=greedy,
+                drafted=drafted,
+                accepted=accepted,
+            )
+        )
+
+    def _take(self, lesson: Callable[[], None]) -> None:
+        if self.learns_later:
+            self._lessons.append(lesson)
+        else:
+            lesson()
 
     def _decisions(
         self,

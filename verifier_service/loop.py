@@ -55,6 +55,7 @@ class Core:
         self._engine = engine
         self._scheduler = scheduler
         self._controller = controller
+        controller.learns_later = True
         self._source = source
         self._max_waiting = max_waiting
         self._asking = AskingCost()
@@ -142,9 +143,9 @@ class Core:
         while True:
             with self._wake:
                 if not self._commands and not self._scheduler.has_work and not self._stopping:
+                    self._look_back()
                     self._flush()
                     self._tell_closed()
-                    self._stats = self._snapshot()
                     self._ended = self._begun = None
                     self._wake.wait()
                 if self._stopping:
@@ -229,8 +230,6 @@ class Core:
             drafted = any(chunk.drafts for chunk in chunks)
             controller.observe_speed(len(chunks), tokens, seconds, drafted=drafted)
         self._ended = ended
-        self._stats = self._snapshot()
-        self._watch.observe(self._stats.speculation_state)
 
     def _goes_on(self, planned: Sequence[Planned], drafting: bool) -> GoesOn:
         """Says whether a plain step of the same sequences follows, and notes that it is begun."""
@@ -262,14 +261,22 @@ class Core:
         return self._source.foreseen(views) if self._begun is None else _NOTHING
 
     def _tell(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
-        """Hand out what was emitted, and tell proposers what they need not answer any more.
+        """Tell proposers what they need not answer, learn, and hand out what was emitted.
 
         They prepare for what comes next: the sooner the better.
         """
         if views or closed:
             self._source.send(views, closed)
             self._source.collect(wait=False)
+        # Who is told of an answer may ask how things are behind it.
+        self._look_back()
         self._flush()
+
+    def _look_back(self) -> None:
+        """Learn from the step before, and say how things are."""
+        self._controller.learn()
+        self._stats = self._snapshot()
+        self._watch.observe(self._stats.speculation_state)
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []

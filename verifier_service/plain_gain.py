@@ -24,6 +24,8 @@ _FIRST_SPREAD, _FIRST = 1.0, 30.0
 # Standard deviations, of logarithms: how far the controller's promise may be wrong, how far step
 # times may drift from one comparison to the next, and what noise these have at first and at least.
 _PROMISE_ERROR, _DRIFT, _NOISE, _LEAST_NOISE = 0.15, 0.015, 0.06, 0.01
+# How far steps of twice or half as many sequences may differ in that.
+_OTHERS = 0.1
 # Weight of one comparison in the estimate of the noise.
 _NOISE_RATE = 0.1
 # A comparison is no noise where its square is so many times what is expected.
@@ -59,12 +61,13 @@ class PlainGain:
         "_weight",
     )
 
-    def __init__(self, sequences: int) -> None:
+    def __init__(self, sequences: int, like: PlainGain | None = None) -> None:
+        """`like` is what is known of about another number of sequences."""
         self._first_spread = _FIRST_SPREAD / sequences
         # How much longer steps take than plain ones do: those with drafts, and those that had none
         # though they might have.
-        self._drafted = _Filter()
-        self._others = _Filter()
+        self._drafted: _Filter = _Filter(None if like is None else like._drafted)
+        self._others: _Filter = _Filter(None if like is None else like._others)
         # Decayed sums over steps that might draft: weights, tokens a sequence and their squares,
         # steps that had drafts, promises.
         self._weight = self._tokens = self._squares = self._share = self._promised = 0.0
@@ -72,7 +75,12 @@ class PlainGain:
 
     @property
     def known(self) -> bool:
-        """Whether step times were compared at all."""
+        """Whether steps with drafts were compared, of so many sequences or others."""
+        return self._drafted.known
+
+    @property
+    def compared(self) -> bool:
+        """Whether any step was."""
         return self._drafted.known or self._others.known
 
     def expected(self, promised: float) -> float:
@@ -90,9 +98,8 @@ class PlainGain:
             return 0.0
         weight = self._weight
         share = self._share / weight
-        drafted = (self._drafted if self._drafted.known else self._others).mean
-        longer = share * math.exp(drafted) + (1.0 - share) * math.exp(self._others.mean)
-        gained = math.log(self._tokens / weight) - math.log(longer)
+        longer = _mean_of(share, self._drafted.mean, self._others.mean)
+        gained = math.log(self._tokens / weight) - longer
         return (gained - self._promised / weight) * self._trust
 
     @property
@@ -110,16 +117,14 @@ class PlainGain:
         where nothing was compared.
         """
         sums = self._all
-        if not self.known or not sums.steps:
+        if not sums.steps or not self._drafted.count + self._others.count:
             return 0.0, 0.0, 0.0
         share = sums.drafted / sums.steps
-        drafted, others = self._drafted.usual, self._others.usual
-        if not self._drafted.known:
-            drafted = others
-        longer = share * math.exp(drafted[0]) + (1.0 - share) * math.exp(others[0])
-        weight = share * math.exp(drafted[0]) / longer
-        variance = weight**2 * drafted[1] + (1.0 - weight) ** 2 * others[1]
-        return math.log(sums.tokens / sums.steps / longer), variance, sums.seconds
+        others = self._others.usual
+        drafted = self._drafted.usual if self._drafted.count else others
+        variance = share**2 * drafted[1] + (1.0 - share) ** 2 * others[1]
+        longer = _mean_of(share, drafted[0], others[0])
+        return math.log(sums.tokens / sums.steps) - longer, variance, sums.seconds
 
     def emitted(self, step: Step, promised: float) -> None:
         """Take in a step that might draft, and what was promised of it."""
@@ -188,33 +193,36 @@ class _Sums:
 class _Filter:
     """A logarithm that drifts, seen through noise: a scalar Kalman filter.
 
-    `mean` and `variance` are of now, `usual` are those of all values.
+    `mean` and `variance` are of now, `usual` are those of all `count` values.
     """
 
-    __slots__ = ("_count", "_noise", "_squares", "_sum", "known", "mean", "variance")
+    __slots__ = ("_noise", "_squares", "_sum", "count", "known", "mean", "variance")
 
-    def __init__(self) -> None:
-        self._count = 0
+    def __init__(self, like: _Filter | None = None) -> None:
+        self.count = 0
         self._sum = self._squares = 0.0
-        self.mean = 0.0
-        # Whether there was a comparison at all.
+        self.mean = self.variance = 0.0
+        # Whether there is a guess at all.
         self.known = False
-        self.variance = 0.0
         self._noise = _NOISE**2
+        if like is not None and like.known:
+            self.known = True
+            self.mean, self.variance = like.mean, like.variance + _OTHERS**2
+            self._noise = like._noise
 
     @property
     def usual(self) -> tuple[float, float]:
         """Mean of all values, and the variance of that mean."""
-        if not self._count:
+        if not self.count:
             return 0.0, 0.0
-        mean = self._sum / self._count
-        spread = max(self._squares / self._count - mean * mean, 0.0)
-        if self._count == 1:
+        mean = self._sum / self.count
+        spread = max(self._squares / self.count - mean * mean, 0.0)
+        if self.count == 1:
             spread = self._noise
-        return mean, spread / max(self._count - 1, 1)
+        return mean, spread / max(self.count - 1, 1)
 
     def add(self, value: float) -> None:
-        self._count += 1
+        self.count += 1
         self._sum += value
         self._squares += value * value
         if not self.known:
@@ -231,6 +239,11 @@ class _Filter:
         weight = self.variance / (self.variance + self._noise)
         self.mean += weight * surprise
         self.variance *= 1.0 - weight
+
+
+def _mean_of(share: float, mine: float, others: float) -> float:
+    """Logarithm of the mean of two ratios (logarithms), the first with this share."""
+    return math.log(share * math.exp(mine) + (1.0 - share) * math.exp(others))
 
 
 def _log_ratio(

@@ -122,6 +122,7 @@ class PlainPeriods:
         """Steps of the period that runs."""
         known = self._gain_of(self._sequences)
         expected = known.expected(self._promise)
+        sure = known.known and abs(expected) > known.error
         if expected < 0.0:
             # What is not tried cannot be found to gain: a loss counts where it is sure.
             expected = min(expected + known.error, 0.0)
@@ -130,21 +131,20 @@ class PlainPeriods:
         mine = plain if self._plain else 1.0 - plain
         # The rarer of the two gets as many steps as are compared, the other so many times that.
         times = max(mine / (1.0 - mine), 1.0)
-        if self._share is None:
+        if self._share is None and not sure:
             # A promise alone is soon put to the test, and then less and less often.
-            soon = (
-                _FIRST_WAIT * 2.0 ** self._compared[self._sequences.bit_length()]
-                if known.known
-                else 1.0
-            )
-            times = min(times, soon)
+            compared = self._compared[self._sequences.bit_length()] if known.known else 0
+            times = min(times, _FIRST_WAIT * 2.0**compared if known.compared else 1.0)
         return 1 + round(_STEPS * times)
 
     def _gain_of(self, sequences: int) -> PlainGain:
         octave = sequences.bit_length()
         gain = self._gains.get(octave)
         if gain is None:
-            gain = self._gains[octave] = PlainGain(sequences)
+            known = [other for other, found in self._gains.items() if found.known]
+            nearest = min(known, key=lambda other: abs(other - octave), default=None)
+            like = None if nearest is None else self._gains[nearest]
+            gain = self._gains[octave] = PlainGain(sequences, like)
         return gain
 
     def _turn(self) -> None:

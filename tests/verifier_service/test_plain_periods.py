@@ -273,3 +273,23 @@ def test_what_slows_steps_without_drafts_is_seen_too() -> None:
         periods.observe(4, 8 if drafted else 4, seconds, drafted=drafted)
         plains += plain
     assert plains > 0.7 * 3000
+
+
+def test_what_is_known_of_other_loads_is_believed_until_this_one_is_compared() -> None:
+    """Eight clients become thirty-two: the gain of eight is a better guess than none."""
+    periods = PlainPeriods()
+    load = Load(periods, lambda _step: 1.5, promised=0.4)
+    load.run(1000)
+    load.sequences = lambda _step: 32
+    load.run(200)
+    assert sum(load.plain[1000:]) <= 2 * 17
+    assert periods.measured.gain == pytest.approx(0.5, abs=0.1)
+
+
+def test_what_is_known_of_other_loads_does_not_hold_against_measurements() -> None:
+    periods = PlainPeriods()
+    load = Load(periods, lambda step: 1.5 if step < 1000 else 0.8, promised=0.4)
+    load.run(1000)
+    load.sequences = lambda _step: 32
+    load.run(4000)
+    assert sum(load.plain[3000:]) / 2000 > 0.8
