@@ -149,20 +149,24 @@ class DraftModelProposer(BatchProposer):
     def catch_up(self) -> Iterator[None]:
         """See `BatchProposer.catch_up`: prompts, in the order in which they came."""
         while self._waiting:
-            room, texts, chunks = self._budgets.piece, [], []
+            room, parts = self._budgets.piece, []
             for text in list(self._waiting.values()):
                 count = min(room, text.unread)
                 if not count:
                     break
+                # Else two that wait could take each other's blocks for ever.
+                text.used = self._round
                 if text.unread < 2 or not self._cover(text, text.read + count):
                     del self._waiting[text.number]
                     continue
-                texts.append(text)
-                chunks.append(_chunk(text, count))
+                parts.append((text, count))
                 room -= count
-            if not chunks:
+            # One may have taken the blocks of another since that got them.
+            parts = [(t, count) for t, count in parts if self._blocks.holds(t, t.read + count)]
+            if not parts:
                 return
-            for text, chunk, verdict in zip(texts, chunks, self._run(chunks), strict=True):
+            chunks = [_chunk(text, count) for text, count in parts]
+            for (text, _), chunk, verdict in zip(parts, chunks, self._run(chunks), strict=True):
                 if verdict is None:
                     text.read += len(chunk.ids)
                 else:
