@@ -13,7 +13,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from speculation.v1 import proposer_pb2, proposer_pb2_grpc
 
 from outrider.credentials import PLAIN, Credentials, load_credentials, open_aio_channel
-from proposer_service import server as proposer_server
+from proposer_service import running_server as proposer_server
+from proposer_service.server import start as start_proposer
 from proposer_service.settings import ProposerSettings
 from tests.certificates import Authority
 from tests.proposer_service.verifier import hello
@@ -27,7 +28,7 @@ async def starts(service: str, listen: str, credentials: Credentials) -> Any:
     """A running server of that kind, and its address."""
     if service == "proposer":
         settings = ProposerSettings(listen=listen, method="ngram", credentials=credentials)
-        return await proposer_server.start(settings)
+        return await start_proposer(settings)
     return await running_server.bind(settings_for(listen, credentials=credentials), "instance")
 
 
