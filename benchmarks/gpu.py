@@ -34,6 +34,7 @@ from benchmarks.gpu_options import (
     parse,
     prompts_at,
     prompts_needed,
+    without_folders,
 )
 from benchmarks.gpu_prompts import load_first_turns
 from benchmarks.gpu_report import NOTES, GpuReport
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
     )
     on_card = options.device == "cuda"
     report = GpuReport(
-        command=public_command("benchmarks.gpu", arguments, PLACEHOLDERS),
+        command=public_command("benchmarks.gpu", without_folders(options, arguments), PLACEHOLDERS),
         machine={**describe_machine(), **(describe_card() if on_card else {})},
         versions={},
         settings={**describe_model(model), **describe_settings(options)},

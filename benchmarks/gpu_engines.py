@@ -32,6 +32,9 @@ OUR_ROWS: dict[str, dict[str, Any]] = {
     SUFFIX: {"proposer": "suffix"},
     BOTH: {},
 }
+# A row of servers that have such a proposer alone.
+DRAFT_MODEL = "outrider draft model"
+OUR_MODEL_ROWS: dict[str, dict[str, Any]] = {DRAFT_MODEL: {"proposer": "draft_model"}}
 # Plain again, as streams, at the most clients and the first temperature: what streaming costs.
 STREAMED = "outrider streamed"
 PEER_ROWS: dict[str, dict[str, Any] | None] = {
@@ -87,7 +90,11 @@ class OutriderPhase:
 
     @property
     def options(self) -> str:
-        return " ".join(["--max-num-seqs", str(max(self.options_given.clients)), *self.arguments])
+        configs = self.options_given.speculative_config
+        # A draft model's folder is the reader's own affair.
+        drafts = [f"{c.get('method')} K={c.get('num_speculative_tokens')}" for c in configs]
+        given = ["--max-num-seqs", str(max(self.options_given.clients)), *self.arguments]
+        return " ".join([*given, *([f"({', '.join(drafts)})"] if drafts else [])])
 
     def open(self, stack: ExitStack) -> Opened:
         began = time.monotonic()
@@ -104,7 +111,7 @@ class OutriderPhase:
         clients = stack.enter_context(Clients(url))
         given = self.options_given
         rows = tuple(
-            _row(name, LoadSystem(clients, OUR_ROWS[name]), given)
+            _row(name, LoadSystem(clients, (OUR_ROWS | OUR_MODEL_ROWS)[name]), given)
             for name in self.rows
             if name != STREAMED
         )
@@ -174,7 +181,9 @@ def plan_phases(
 
     Raises ValueError for a prefix that no row has, and for vLLM's rows without its interpreter.
     """
-    known = (*OUR_ROWS, STREAMED, *PEER_ROWS)
+    methods = [config.get("method") for config in options.speculative_config]
+    drafting = OUR_MODEL_ROWS if "draft_model" in methods else {}
+    known = (*OUR_ROWS, *drafting, STREAMED, *PEER_ROWS)
     for prefix in only:
         if not any(name.startswith(prefix) for name in known):
             raise ValueError(f"--rows: no row is called {prefix!r}; rows are {', '.join(known)}")

@@ -88,6 +88,17 @@ def describe_settings(options: argparse.Namespace) -> dict[str, str]:
     }
 
 
+def without_folders(options: argparse.Namespace, arguments: Sequence[str]) -> list[str]:
+    """The arguments, words in place of the folders of draft models."""
+    folders = [config["model"] for config in options.speculative_config if "model" in config]
+    shown = []
+    for argument in arguments:
+        for folder in folders:
+            argument = argument.replace(folder, "DRAFT_MODEL")
+        shown.append(argument)
+    return shown
+
+
 ORDER_NAMES = {"mixed": "its six tasks in turn", "file": "in the file's order"}
 
 

@@ -100,9 +100,18 @@ def parts(options: argparse.Namespace) -> list[Part]:
     llm = [*common, *dtype, "--model", str(model), "--data", str(options.data)]
     llm += ["--prompts", "2", "--new-tokens", "8", "--max-model-len", "512"] if quick else []
     found += [
-        Part("trace", 170, lambda _: module("gpu_trace", *trace)),
-        Part("every-draft", 120, lambda n: measured("gpu_every_draft", n, *every)),
         Part("variants", 330, lambda _: module("gpu_engine", *engine, *dtype, *variants)),
+        Part("trace", 170, lambda _: module("gpu_trace", *trace)),
+    ]
+    if options.padding is not None:
+        drafts = ["--rows", "outrider plain,outrider draft model", *UNPACED]
+        drafts += ["--speculative-config", json.dumps([draft_model(options)])]
+        drafts += [] if quick else ["--clients", "1,8,32", "--repetitions", "1", "--minutes", "1.5"]
+        found.append(
+            Part("draft-model", 150, lambda n: measured("gpu_draft_model", n, *drafts)),
+        )
+    found += [
+        Part("every-draft", 120, lambda n: measured("gpu_every_draft", n, *every)),
         Part("llm", 90, lambda _: module("gpu_llm_smoke", *llm)),
     ]
     return [*_checkpoints(options), *found]
@@ -113,6 +122,15 @@ def target(options: argparse.Namespace) -> Path:
     if options.gguf is None:
         return Path(options.model)
     return Path(options.models) / (SMALL if options.padding is None else BIG)
+
+
+def draft_model(options: argparse.Namespace) -> dict[str, object]:
+    """The small model, of which the padded target is the same function: a draft model at its best.
+
+    K as in the published figures of others.
+    """
+    small = Path(options.models) / SMALL
+    return {"method": "draft_model", "model": str(small), "num_speculative_tokens": 4}
 
 
 def _checkpoints(options: argparse.Namespace) -> list[Part]:

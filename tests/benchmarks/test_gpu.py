@@ -12,8 +12,21 @@ from rich.console import Console
 from benchmarks.bars import BOTH, NGRAM, PLAIN, SUFFIX
 from benchmarks.gpu import main, make_plan, measure_phases, step_costs
 from benchmarks.gpu_bars import VLLM_NGRAM, VLLM_PLAIN
-from benchmarks.gpu_engines import STREAMED, Opened, PeerPhase, peer_command, plan_phases
-from benchmarks.gpu_options import describe_model, parse, prompts_at, prompts_needed
+from benchmarks.gpu_engines import (
+    DRAFT_MODEL,
+    STREAMED,
+    Opened,
+    PeerPhase,
+    peer_command,
+    plan_phases,
+)
+from benchmarks.gpu_options import (
+    describe_model,
+    parse,
+    prompts_at,
+    prompts_needed,
+    without_folders,
+)
 from benchmarks.measurements import Measurements
 from benchmarks.merge import merge_gpu
 from benchmarks.prompts import Prompt
@@ -154,6 +167,12 @@ def test_wanted_rows_decide_which_engines_start(tmp_path: Path) -> None:
     assert names("--peer-env", "env.sh") == [ours, (VLLM_PLAIN, None)]
     assert names() == [ours]
     assert names("--rows", "outrider plain,outrider both") == [("outrider serve", (PLAIN, BOTH))]
+    drafting = '[{"method": "draft_model", "model": "small", "num_speculative_tokens": 4}]'
+    assert names("--rows", "outrider draft", "--speculative-config", drafting) == [
+        ("outrider serve", (DRAFT_MODEL,))
+    ]
+    with pytest.raises(ValueError, match="no row is called 'outrider draft'"):
+        names("--rows", "outrider draft")
     assert names("--rows", "vllm", "--peer-python", "py") == [
         (VLLM_PLAIN, None),
         (VLLM_NGRAM, None),
@@ -162,6 +181,16 @@ def test_wanted_rows_decide_which_engines_start(tmp_path: Path) -> None:
         names("--rows", "vllm plain")
     with pytest.raises(ValueError, match="no row is called 'nobody'"):
         names("--rows", "nobody")
+
+
+def test_how_drafts_were_made_is_told_without_the_readers_paths(tmp_path: Path) -> None:
+    drafting = '[{"method": "draft_model", "model": "/own/small", "num_speculative_tokens": 4}]'
+    arguments = ["--rows", "outrider draft", "--speculative-config", drafting]
+    chosen = parse(arguments)
+    assert without_folders(chosen, arguments)[-1] == drafting.replace("/own/small", "DRAFT_MODEL")
+    (phase,) = plan_phases(chosen, tmp_path, tmp_path, chosen.rows)
+    assert phase.options.endswith("(draft_model K=4)")
+    assert "/own" not in phase.options
 
 
 def test_the_peer_runs_in_the_environment_that_the_file_makes(tmp_path: Path) -> None:

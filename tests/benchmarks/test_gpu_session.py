@@ -55,7 +55,7 @@ class Runs:
 def test_the_most_telling_parts_come_first_and_all_are_done(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     assert run(options(tmp_path), QUIET, runs, runs.clock) is True
-    assert runs.ran == ["engine", "ours", "vllm", "trace", "every-draft", "variants", "llm"]
+    assert runs.ran == ["engine", "ours", "vllm", "variants", "trace", "every-draft", "llm"]
     document = json.loads((tmp_path / "gpu.json").read_text())
     assert document["rows"] == [PLAIN, NGRAM, VLLM_PLAIN]
     assert any(bar["verdict"] == "met" for bar in document["bars"])
@@ -67,7 +67,7 @@ def test_a_session_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert first.ran == ["engine", "ours", "vllm"]
     again = Runs(tmp_path)
     assert run(options(tmp_path), QUIET, again, again.clock) is True
-    assert again.ran == ["vllm", "trace", "every-draft", "variants", "llm"]
+    assert again.ran == ["vllm", "variants", "trace", "every-draft", "llm"]
     # A second attempt does not overwrite what the first one had.
     assert [path.name for path in attempts(tmp_path, "vllm")] == ["vllm-1.json", "vllm-2.json"]
     assert read_state(tmp_path / "session.json")["vllm"].attempts == 2
@@ -103,6 +103,15 @@ def test_what_is_made_here_is_what_is_measured(tmp_path: Path) -> None:
     model, engine = parts(chosen)[:2]
     assert model.command(1)[1:3] == ["-m", "benchmarks.gpu_checkpoints"]
     assert str(Path("ms/big")) in engine.command(1)
+
+
+def test_the_small_model_drafts_for_the_big_one_where_there_are_both(tmp_path: Path) -> None:
+    chosen = options(tmp_path, "--gguf", "g", "--models", "ms", "--padding", "p.py")
+    command = {part.name: part for part in parts(chosen)}["draft-model"].command(1)
+    (config,) = json.loads(command[command.index("--speculative-config") + 1])
+    assert config["method"] == "draft_model"
+    assert config["model"] == str(Path("ms/small"))
+    assert "draft-model" not in [part.name for part in parts(options(tmp_path))]
 
 
 def test_reports_of_different_cards_are_left_apart(tmp_path: Path) -> None:
