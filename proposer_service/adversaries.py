@@ -19,7 +19,8 @@ from proposer_service.handshake import describe
 from proposer_service.proposers.base import Draft, Outcome, Proposer
 from proposer_service.proposers.ngram import NgramProposer
 from proposer_service.server import RunningServer, serve_servicer
-from proposer_service.servicer import Context, ProposerServicer
+from proposer_service.servicer import ProposerServicer
+from proposer_service.streams import Context
 
 Message = proposer_pb2.ProposeResponse | bytes
 # What is sent in place of one message.

@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 from speculation.v1 import proposer_pb2, proposer_pb2_grpc
 
-from proposer_service.servicer import Context, ProposerServicer
+from proposer_service.servicer import ProposerServicer
+from proposer_service.streams import Context
 
 LOADING = "the draft model is loading"
 

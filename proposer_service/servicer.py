@@ -20,6 +20,7 @@ from proposer_service.proposers.base import Proposer
 from proposer_service.proposers.batch import BatchProposer
 from proposer_service.sequences import SequenceLimits, sequence_numbers
 from proposer_service.session import Session
+from proposer_service.streams import Context, Stream
 
 if TYPE_CHECKING:
     from proposer_service.tracing import SequenceTracer
@@ -30,50 +31,6 @@ logger = logging.getLogger(__name__)
 SLICE_NS = 300_000
 # The loop hears of an event, the reading that awaits it goes on, and only then can be asked.
 _TURNS_OF_THE_LOOP = 3
-
-Context = grpc.aio.ServicerContext[proposer_pb2.ProposeRequest, proposer_pb2.ProposeResponse]
-
-
-class _Stream:
-    """Reads one stream's messages; can be told to end from outside."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._reading: asyncio.Task[Any] | None = None
-        self._verdict: tuple[grpc.StatusCode, str] | None = None
-
-    def end(self, code: grpc.StatusCode, detail: str) -> None:
-        """End the stream with a status as soon as the answer in progress is sent."""
-        self._verdict = (code, detail)
-        if self._reading is not None:
-            self._reading.cancel()
-
-    def read_ahead(self) -> None:
-        """Start to receive the next message."""
-        self._reading = asyncio.ensure_future(self._context.read())
-
-    @property
-    def arrived(self) -> bool:
-        """Whether the message that is read ahead is here, or the stream over."""
-        return self._verdict is not None or (self._reading is not None and self._reading.done())
-
-    async def next(self) -> proposer_pb2.ProposeRequest | None:
-        """The next message; None at the stream's end."""
-        if self._verdict is None:
-            reading = self._reading or asyncio.ensure_future(self._context.read())
-            self._reading = reading
-            try:
-                message = await reading
-            except asyncio.CancelledError:
-                # Either `end` cancelled the reading, or gRPC this whole call.
-                if self._verdict is None:
-                    raise
-            else:
-                self._reading = None
-                return message if isinstance(message, proposer_pb2.ProposeRequest) else None
-        if self._verdict is not None:
-            await self._context.abort(*self._verdict)
-        return None
 
 
 class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
@@ -91,7 +48,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         self._tracer = tracer
         self._capabilities = capabilities
         self._numbers = sequence_numbers()
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, Stream] = {}
         self._sessions: set[Session] = set()
         self._draining = False
 
@@ -109,7 +66,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         )
 
     async def Propose(self, request_iterator: Any, context: Context) -> None:
-        stream = _Stream(context)
+        stream = Stream(context)
         hello = await self._handshake(stream, context)
         if hello is None:
             return
@@ -122,13 +79,14 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         session = self._new_session(hello)
         self._sessions.add(session)
         logger.info("verifier %s connected", verifier)
+        capabilities = self._capabilities_for(hello)
         try:
             await context.write(
                 proposer_pb2.ProposeResponse(
-                    welcome=proposer_pb2.Welcome(capabilities=self._capabilities)
+                    welcome=proposer_pb2.Welcome(capabilities=capabilities)
                 )
             )
-            lookahead = self._capabilities.lookahead and not hello.no_lookahead
+            lookahead = capabilities.lookahead and not hello.no_lookahead
             await self._converse(stream, session, context, lookahead)
         finally:
             session.close()
@@ -157,7 +115,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         """Send one answer or look-ahead; where a test's proposer misbehaves."""
         await context.write(message)
 
-    async def _handshake(self, stream: _Stream, context: Context) -> proposer_pb2.Hello | None:
+    async def _handshake(self, stream: Stream, context: Context) -> proposer_pb2.Hello | None:
         if self._draining:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the proposer is shutting down")
         request = await stream.next()
@@ -173,6 +131,17 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             logger.warning("verifier refused: %s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return request.hello
+
+    def _capabilities_for(self, hello: proposer_pb2.Hello) -> proposer_pb2.Capabilities:
+        """What is said to one verifier: on the target's own card nothing is prepared ahead."""
+        own = "" if self._batching is None else self._batching.device_uuid
+        if not (own and own == hello.device_uuid and self._capabilities.lookahead):
+            return self._capabilities
+        logger.info("look-ahead is off: it would take the card that the target runs on")
+        shared = proposer_pb2.Capabilities()
+        shared.CopyFrom(self._capabilities)
+        shared.lookahead = False
+        return shared
 
     def _new_session(self, hello: proposer_pb2.Hello) -> Session:
         limits = [x for x in (hello.context_limit, self._capabilities.context_limit) if x]
@@ -193,7 +162,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         )
 
     async def _converse(
-        self, stream: _Stream, session: Session, context: Context, lookahead: bool
+        self, stream: Stream, session: Session, context: Context, lookahead: bool
     ) -> None:
         while (request := await stream.next()) is not None:
             kind = request.WhichOneof("message")
@@ -233,7 +202,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
 
     async def look_ahead(
         self,
-        stream: _Stream,
+        stream: Stream,
         session: Session,
         context: Context,
         sending: asyncio.Future[None] | None = None,
@@ -277,7 +246,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         return sending
 
 
-async def _catch_up(proposer: BatchProposer, stream: _Stream) -> None:
+async def _catch_up(proposer: BatchProposer, stream: Stream) -> None:
     """Do what no answer waited for until a step arrives; some of it even if one has."""
     for _ in proposer.catch_up():
         await _look_for_messages()

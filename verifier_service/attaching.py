@@ -37,6 +37,7 @@ def attach_proposers(settings: VerifierSettings, target: Target) -> ProposerPool
             f"--draft-deadline-ms: {settings.draft_deadline_ms:g} is not allowed with "
             "proposers; it must be above 0"
         )
+    on_cpu, uuid = _runs_on(settings.device)
     hello = HelloParameters(
         verifier_instance_id=target.instance_id,
         vocabulary_fingerprint=target.vocabulary_fingerprint,
@@ -45,8 +46,9 @@ def attach_proposers(settings: VerifierSettings, target: Target) -> ProposerPool
         max_sequences=settings.max_num_seqs,
         num_speculative_tokens=settings.num_speculative_tokens,
         context_limit=target.max_model_len,
-        on_cpu=_on_cpu(settings.device),
+        on_cpu=on_cpu,
         rejection_rule=settings.rejection_rule,
+        device_uuid=uuid,
     )
     return ProposerPool(
         settings.proposers,
@@ -57,11 +59,14 @@ def attach_proposers(settings: VerifierSettings, target: Target) -> ProposerPool
     )
 
 
-def _on_cpu(device: str) -> bool:
+def _runs_on(device: str) -> tuple[bool, str]:
+    """Whether the target runs on a CPU, and its card's UUID where it does not."""
     # Only a process that builds an engine pays for importing one.
+    from verifier_service.engines.device_uuid import device_uuid
     from verifier_service.engines.loading import ModelLoadError, resolve_device
 
     try:
-        return resolve_device(device).type == "cpu"
+        resolved = resolve_device(device)
     except ModelLoadError as error:
         raise InputError(f"model: {error}") from error
+    return resolved.type == "cpu", device_uuid(resolved)

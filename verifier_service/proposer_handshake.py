@@ -36,7 +36,7 @@ class HelloParameters:
     `num_speculative_tokens` is the ceiling K of drafts in a block, `context_limit` the target's
     context in tokens, `max_sequences` how many sequences run at once. `on_cpu`: the target runs on
     this machine's cores, which a proposer behind a Unix socket shares. `rejection_rule` None is not
-    told.
+    told. `device_uuid` is the target's card, empty for none.
     """
 
     verifier_instance_id: str
@@ -49,6 +49,7 @@ class HelloParameters:
     accepted_q_forms: tuple[QForm, ...] = (QForm.COUPLED, QForm.ONE_HOT, QForm.SPARSE)
     on_cpu: bool = False
     rejection_rule: RejectionRule | None = None
+    device_uuid: str = ""
 
     def __post_init__(self) -> None:
         for field, given in (
@@ -90,6 +91,7 @@ class HelloParameters:
                 first_position=types_pb2.FIRST_POSITION_AFTER_COMMITTED,
                 no_lookahead=not lookahead,
                 rejection_rule=_RULES[self.rejection_rule],
+                device_uuid=self.device_uuid,
             )
         )
 

@@ -17,7 +17,8 @@ from outrider.errors import InputError
 from outrider.vocabulary import fingerprint
 from proposer_service.draft_model.proposer import Budgets, DraftModelProposer
 from proposer_service.draft_model_settings import DraftModelSettings
-from verifier_service.engines.loading import ModelLoadError
+from verifier_service.engines.device_uuid import device_uuid
+from verifier_service.engines.loading import ModelLoadError, resolve_device
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.settings import VerifierSettings
 from verifier_service.target_facts import read_target_facts
@@ -71,6 +72,7 @@ def load_draft_model(settings: DraftModelSettings, max_sequences: int) -> Loaded
             engine,
             sample_method=settings.draft_sample_method,
             budgets=_CPU_BUDGETS if on_cpu else _CUDA_BUDGETS,
+            device_uuid=device_uuid(resolve_device(settings.device)),
         ),
         vocabulary,
         facts.vocab_size,

@@ -60,6 +60,7 @@ class DraftModelProposer(BatchProposer):
         *,
         sample_method: str | None = None,
         budgets: Budgets | None = None,
+        device_uuid: str = "",
         on_death: Callable[[str], None] | None = None,
     ) -> None:
         self._engine = engine
@@ -74,6 +75,7 @@ class DraftModelProposer(BatchProposer):
         self._round = 0
         self._failures = 0
         self.on_death = on_death
+        self.device_uuid = device_uuid
 
     @property
     def evictions(self) -> int:

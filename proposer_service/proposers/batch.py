@@ -46,7 +46,12 @@ class Drafted(NamedTuple):
 
 
 class BatchProposer(Proposer):
-    """A drafting method whose work is shared by sequences; not thread-safe."""
+    """A drafting method whose work is shared by sequences; not thread-safe.
+
+    `device_uuid` is the card it works on, empty where that is none.
+    """
+
+    device_uuid: str = ""
 
     @abstractmethod
     def heed(self, sequence_id: int, target: TargetSampling) -> None:

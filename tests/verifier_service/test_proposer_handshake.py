@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from uuid import UUID
+
 import pytest
+import torch
 from speculation.v1 import proposer_pb2, types_pb2
 
 from outrider.scripted_proposer import ScriptedProposer, capabilities
@@ -68,9 +72,31 @@ def test_the_hello_says_the_settings_rule(
     )
     attach_proposers(settings, Target("v", "00ff", 9, (), 64))
     (parameters,) = told
+    assert (parameters.on_cpu, parameters.to_proto().hello.device_uuid) == (True, "")
     name = types_pb2.RejectionRule.Name(parameters.to_proto().hello.rejection_rule)
     assert name == f"REJECTION_RULE_{rule.name}"
     assert hello().to_proto().hello.rejection_rule == types_pb2.REJECTION_RULE_UNSPECIFIED
+
+
+def test_a_target_on_a_card_says_on_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proposer on the same one must leave it to the target."""
+    told: list[HelloParameters] = []
+
+    def take(
+        self: ProposerPool, addresses: object, hello: HelloParameters, *_: object, **__: object
+    ) -> None:
+        told.append(hello)
+
+    monkeypatch.setattr(ProposerPool, "__init__", take)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    card = SimpleNamespace(uuid=UUID(int=7))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    settings = VerifierSettings(
+        "m", "v", "m", ("unix:p",), num_speculative_tokens=3, device="cuda:1"
+    )
+    attach_proposers(settings, Target("v", "00ff", 9, (), 64))
+    assert not told[0].on_cpu
+    assert told[0].to_proto().hello.device_uuid == str(UUID(int=7))
 
 
 def test_limits_are_the_smaller_of_both() -> None:

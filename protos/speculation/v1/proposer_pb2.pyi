@@ -81,7 +81,7 @@ class ProposeResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., drafts: _Optional[_Union[Drafts, _Mapping]] = ..., lookahead: _Optional[_Union[Lookahead, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "verifier_instance_id", "vocabulary_fingerprint", "vocabulary_size", "eos_token_ids", "max_sequences", "max_draft_tokens", "context_limit", "accepted_q_forms", "offered_features", "first_position", "no_lookahead", "rejection_rule")
+    __slots__ = ("protocol_version", "verifier_instance_id", "vocabulary_fingerprint", "vocabulary_size", "eos_token_ids", "max_sequences", "max_draft_tokens", "context_limit", "accepted_q_forms", "offered_features", "first_position", "no_lookahead", "rejection_rule", "device_uuid")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     VERIFIER_INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,7 @@ class Hello(_message.Message):
     FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
     NO_LOOKAHEAD_FIELD_NUMBER: _ClassVar[int]
     REJECTION_RULE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_UUID_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     verifier_instance_id: str
     vocabulary_fingerprint: str
@@ -108,7 +109,8 @@ class Hello(_message.Message):
     first_position: _types_pb2.FirstPosition
     no_lookahead: bool
     rejection_rule: _types_pb2.RejectionRule
-    def __init__(self, protocol_version: _Optional[int] = ..., verifier_instance_id: _Optional[str] = ..., vocabulary_fingerprint: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sequences: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., context_limit: _Optional[int] = ..., accepted_q_forms: _Optional[_Iterable[_Union[_types_pb2.QForm, str]]] = ..., offered_features: _Optional[_Iterable[_Union[_types_pb2.FeatureType, str]]] = ..., first_position: _Optional[_Union[_types_pb2.FirstPosition, str]] = ..., no_lookahead: _Optional[bool] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ...) -> None: ...
+    device_uuid: str
+    def __init__(self, protocol_version: _Optional[int] = ..., verifier_instance_id: _Optional[str] = ..., vocabulary_fingerprint: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sequences: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., context_limit: _Optional[int] = ..., accepted_q_forms: _Optional[_Iterable[_Union[_types_pb2.QForm, str]]] = ..., offered_features: _Optional[_Iterable[_Union[_types_pb2.FeatureType, str]]] = ..., first_position: _Optional[_Union[_types_pb2.FirstPosition, str]] = ..., no_lookahead: _Optional[bool] = ..., rejection_rule: _Optional[_Union[_types_pb2.RejectionRule, str]] = ..., device_uuid: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("capabilities",)

@@ -98,6 +98,29 @@ async def test_it_serves_steps_and_prepares_the_next(tiny: Path, socket_dir: Pat
         await running.stop()
 
 
+async def test_on_the_targets_own_card_nothing_is_prepared_ahead(
+    tiny: Path, socket_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "device_uuid", lambda device: "GPU-1")
+    running = await start(settings_of(tiny, socket_dir))
+    try:
+        for number, (card, lookahead) in enumerate([("GPU-1", False), ("GPU-2", True), ("", True)]):
+            async with propose(running.address) as stream:
+                name = f"verifier-{number}"
+                hello = told(tiny) | {"verifier_instance_id": name, "device_uuid": card}
+                assert (await stream.greet(**hello)).lookahead is lookahead
+                drafts = await stream.ask(step(1, opening(1, TEXT, k=4)))
+                assert drafts.blocks
+                after = commit(1, len(TEXT), list(drafts.blocks[0].token_ids[:1]), k=2)
+                await stream.say(step(2, after))
+                kinds = [(await stream.hear()).WhichOneof("message")]
+                while kinds[-1] != "drafts":
+                    kinds.append((await stream.hear()).WhichOneof("message"))
+                assert lookahead or kinds == ["drafts"]
+    finally:
+        await running.stop()
+
+
 async def test_a_long_prompt_is_read_while_no_step_comes(
     tiny: Path, socket_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
