@@ -24,6 +24,7 @@ from tests.compose.clients import (
     evidence,
     request_body,
     serving,
+    stream,
     streams,
     sums,
     totals,
@@ -57,6 +58,7 @@ class Check:
         await self._proposer_killed()
         await self._verifier_crashed()
         await self._verifier_drained()
+        await self._gpu_profile()
         await self._gateway_drained()
 
     async def _images(self) -> None:
@@ -174,6 +176,35 @@ class Check:
         await eventually("one verifier is left", self._verifiers_are(1), 30)
         self._require_same(await streams(self._url))
         self._say("a verifier stopped under 8 streams: all ended, then the other one took all")
+
+    async def _gpu_profile(self) -> None:
+        """Without a card: that the services find each other, and that the model's drafts count."""
+        before = set(await serving(self._url))
+        await asyncio.to_thread(cluster.gpu_profile_up)
+        (proposer,) = cluster.containers("proposer-draft-model")
+        await eventually(
+            "the verifier of profile gpu is attached to the draft model",
+            lambda: cluster.open_streams(proposer) == 1,
+            30,
+        )
+
+        def it_serves_alone() -> bool:
+            now = asyncio.run(serving(self._url))
+            return len(now) == 1 and before.isdisjoint(now)
+
+        await eventually("it serves alone", it_serves_alone, 90)
+        for number in (0, 1):
+            async with client(self._url) as http:
+                answer = await stream(http, number, speculation={"proposer": "draft_model"})
+            _require_whole([answer])
+            _require(answer.token_ids == self._reference[number], "a draft model changed tokens")
+            accepted = answer.figure("num_accepted_draft_tokens")
+            # The target drafts for itself: what is not accepted came too late.
+            _require(2 * accepted > MAX_TOKENS, f"{accepted} of {MAX_TOKENS} tokens were drafted")
+        await asyncio.to_thread(cluster.gpu_profile_down)
+        await asyncio.to_thread(lambda: cluster.scale(verifier=1, proposer_ngram=2))
+        await eventually("a verifier on the CPU serves again", self._verifiers_are(1), RESTART_S)
+        self._say("profile gpu, on the CPU: a draft model's tokens accepted, the answers the same")
 
     async def _gateway_drained(self) -> None:
         (gateway,) = cluster.containers("gateway")

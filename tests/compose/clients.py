@@ -71,11 +71,20 @@ def request_body(number: int, max_tokens: int = MAX_TOKENS) -> dict[str, object]
 
 
 async def stream(
-    http: httpx.AsyncClient, number: int, max_tokens: int, begun: Callable[[], None]
+    http: httpx.AsyncClient,
+    number: int,
+    max_tokens: int = MAX_TOKENS,
+    begun: Callable[[], None] = lambda: None,
+    speculation: dict[str, object] | None = None,
 ) -> Answer:
-    """One streamed chat; `begun` is called at its first token."""
+    """One streamed chat; `begun` is called at its first token.
+
+    `speculation` is its `speculative_decoding` object, if it has one.
+    """
     answer = Answer()
     url, body = "/v1/chat/completions", request_body(number, max_tokens)
+    if speculation is not None:
+        body["speculative_decoding"] = speculation
     try:
         async with http.stream("POST", url, json=body) as response:
             answer.status = response.status_code

@@ -10,6 +10,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_TIMEOUT_S = 420
+# Profile gpu for a machine without a card.
+_GPU = ("-f", str(ROOT / "tests/compose/gpu-on-cpu.yml"), "--profile", "gpu")
 
 _OPEN_STREAMS = """
 import grpc
@@ -57,6 +59,27 @@ def scale(**counts: int) -> None:
     """Run so many of each service (`_` for `-`), leaving those that run alone; all healthy."""
     options = [f"--scale={name.replace('_', '-')}={count}" for name, count in counts.items()]
     compose("up", "-d", "--no-build", "--no-recreate", "--wait", "--wait-timeout", "400", *options)
+
+
+def gpu_profile_up() -> None:
+    """Run the verifier of profile gpu, its draft model first, instead of the other verifiers."""
+    compose(
+        *_GPU,
+        "up",
+        "-d",
+        "--no-build",
+        "--no-recreate",
+        "--wait",
+        "--wait-timeout",
+        "400",
+        "--scale=verifier=0",
+        "--scale=proposer-ngram=2",
+    )
+
+
+def gpu_profile_down() -> None:
+    """End and remove them."""
+    compose(*_GPU, "rm", "--stop", "--force", "verifier-gpu", "proposer-draft-model")
 
 
 def python_in(container: str, code: str) -> str:
