@@ -10,7 +10,7 @@ import sys
 import uuid
 from typing import TYPE_CHECKING
 
-from speculation.v1 import proposer_pb2
+from speculation.v1 import proposer_pb2, types_pb2
 
 from outrider import garbage, logs
 from outrider.credentials import PLAIN, Credentials
@@ -150,6 +150,9 @@ def _capabilities(
     settings: ProposerSettings, instance_id: str = "", loaded: LoadedDraftModel | None = None
 ) -> proposer_pb2.Capabilities:
     limits = [settings.context_limit, loaded.context_limit if loaded else 0]
+    q_forms = [types_pb2.Q_FORM_ONE_HOT]
+    if loaded is not None and loaded.proposer.gives_q:
+        q_forms.append(types_pb2.Q_FORM_SPARSE)
     return describe(
         instance_id=instance_id or uuid.uuid4().hex,
         name=settings.name or settings.method,
@@ -158,6 +161,7 @@ def _capabilities(
         max_draft_tokens=settings.max_draft_tokens,
         context_limit=min((limit for limit in limits if limit), default=0),
         lookahead=settings.lookahead,
+        q_forms=q_forms,
         vocabulary_fingerprint=loaded.vocabulary_fingerprint if loaded else "",
         vocabulary_size=loaded.vocabulary_size if loaded else 0,
         options=settings.method_options(),

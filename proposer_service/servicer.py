@@ -106,10 +106,11 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     def check(self, hello: proposer_pb2.Hello) -> None:
         """Raises HelloRefusedError for a verifier that cannot be served."""
         check_hello(hello, self._capabilities)
-        if self._batching is not None and (
-            reason := self._batching.refusal(coupled=_is_coupled(hello))
-        ):
-            raise HelloRefusedError(reason)
+        if self._batching is not None:
+            takes_q = types_pb2.Q_FORM_SPARSE in hello.accepted_q_forms
+            reason = self._batching.refusal(coupled=_is_coupled(hello), takes_q=takes_q)
+            if reason:
+                raise HelloRefusedError(reason)
 
     async def send(self, context: Context, message: proposer_pb2.ProposeResponse) -> None:
         """Send one answer or look-ahead; where a test's proposer misbehaves."""

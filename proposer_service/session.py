@@ -205,6 +205,8 @@ class Session:
         block.base_length = sequence.length
         block.token_ids.extend(draft.ids)
         block.q_form = types_pb2.Q_FORM_ONE_HOT
+        if draft.q:
+            _add_q(block, draft)
         block.match_length = draft.match_length
         if draft.confidences:
             block.confidences.extend(draft.confidences)
@@ -252,3 +254,11 @@ class Session:
             )
         self.faults[kind] += 1
         drafts.faults.add(sequence_id=sequence_id, epoch=epoch, reason=reason)
+
+
+def _add_q(block: proposer_pb2.DraftBlock, draft: Draft) -> None:
+    block.q_form = types_pb2.Q_FORM_SPARSE
+    for row in draft.q:
+        block.q.row_lengths.append(len(row.token_ids))
+        block.q.token_ids.extend(row.token_ids)
+        block.q.masses.extend(row.masses)

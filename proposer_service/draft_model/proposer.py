@@ -82,12 +82,17 @@ class DraftModelProposer(BatchProposer):
         """How often a sequence's keys gave way to another's."""
         return self._blocks.evictions
 
-    def refusal(self, *, coupled: bool) -> str:
+    @property
+    def gives_q(self) -> bool:
+        """Whether drafts may be drawn from a distribution that comes with them."""
+        return self._sample_method == "probabilistic"
+
+    def refusal(self, *, coupled: bool, takes_q: bool) -> str:
         """See `BatchProposer.refusal`."""
-        if self._sample_method == "probabilistic" and not coupled:
+        if self.gives_q and not coupled and not takes_q:
             return (
-                "draft_sample_method 'probabilistic' needs rejection_sample_method 'coupled', "
-                "whose noise it shares; leave it out, or write 'greedy'"
+                "draft_sample_method 'probabilistic' gives drafts with their q, which this "
+                "verifier does not take; leave it out, or write 'greedy'"
             )
         return ""
 
@@ -99,7 +104,8 @@ class DraftModelProposer(BatchProposer):
     def heed(self, sequence_id: int, target: TargetSampling) -> None:
         """See `BatchProposer.heed`. Noise that is not the target's would only do harm."""
         noisy = target.coupled and self._sample_method != "greedy"
-        self._texts[sequence_id].heed(target, noisy=noisy)
+        drawn = not target.coupled and self.gives_q
+        self._texts[sequence_id].heed(target, noisy=noisy, drawn=drawn)
 
     def extend(self, sequence_id: int, ids: Sequence[int]) -> None:
         """See `Proposer.extend`."""
@@ -137,9 +143,9 @@ class DraftModelProposer(BatchProposer):
         """The round's end in which all drafts are accepted and the target goes on as the model.
 
         The chain behind it is what the next round drafts, if this is how it ends. Any other end
-        needs another reading, which is what the answer is for.
+        needs another reading, which is what the answer is for. Drafts with a q are drawn anew.
         """
-        left = {one.sequence_id: one for one in drafted if one.draft.ids}
+        left = {one.sequence_id: one for one in drafted if one.draft.ids and not one.draft.q}
         goals = [
             _Goal(text, text.length + len(draft.ids) + 1 + most)
             for text, draft, most in ((self._texts[n], d, m) for n, d, m in left.values())
@@ -172,7 +178,7 @@ class DraftModelProposer(BatchProposer):
                 if verdict is None:
                     text.read += len(chunk.ids)
                 else:
-                    text.grow(verdict.tokens[-1])
+                    _take(text, verdict)
                     del self._waiting[text.number]
             yield
 
@@ -211,7 +217,7 @@ class DraftModelProposer(BatchProposer):
             sure = all(len(goal.text.ids) + 1 < goal.length for goal in goals)
             for goal, verdict in zip(goals, self._run(chunks, sure=sure), strict=True):
                 if verdict is not None:
-                    goal.text.grow(verdict.tokens[-1])
+                    _take(goal.text, verdict)
             yield
 
     def _run(self, chunks: list[Chunk], *, sure: bool = False) -> list[Verdict | None]:
@@ -233,7 +239,7 @@ class DraftModelProposer(BatchProposer):
 
     def _draft(self, text: DraftText, most: int) -> Draft:
         chain = text.chain[:most]
-        return Draft(tuple(chain)) if chain else NO_DRAFT
+        return Draft(tuple(chain), q=tuple(text.q[:most])) if chain else NO_DRAFT
 
     def _outcomes(self, left: dict[int, Drafted]) -> list[tuple[int, Outcome]]:
         """Those that are known by now, taken out of `left`."""
@@ -264,6 +270,14 @@ def _chunk(text: DraftText, count: int) -> Chunk:
         text.sampling,
         sequence_ids=text.ids,
     )
+
+
+def _take(text: DraftText, verdict: Verdict) -> None:
+    """Grow a text, all read, by what the model says follows."""
+    if text.drawing is None:
+        text.grow(verdict.tokens[-1])
+    else:
+        text.draw(verdict.logprobs[-1].top)
 
 
 def _always(verdicts: Sequence[Verdict]) -> bool:

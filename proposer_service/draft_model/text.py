@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from proposer_service.draft_model.drawing import ENTRIES, Drawing
+from proposer_service.proposers.base import SparseQ
 from proposer_service.proposers.batch import TargetSampling
 from verifier_service.messages import Sampling
+from verifier_service.sampling import is_greedy
 
 # No draft ends by its own number of tokens.
 _ENDLESS = 1 << 40
 GREEDY = Sampling(temperature=0.0, max_tokens=_ENDLESS)
+_TOLD = Sampling(temperature=0.0, max_tokens=_ENDLESS, logprobs=ENTRIES)
 
 
 class DraftText:
@@ -23,15 +27,18 @@ class DraftText:
     The keys of the first `read` ids are in `blocks`; that of the last id never counts as read, so
     that reading it always tells what follows. `ids` and `sampling` stay the same objects, by which
     the engine knows a step that it has begun ahead. `used` is the last round that asked. Of a text
-    that is not `is_readable` the model has no opinion.
+    that is not `is_readable` the model has no opinion. Where tokens are drawn (`drawing`) the chain
+    has a `q` for each of them, and is drawn anew behind each commit.
     """
 
     __slots__ = (
         "blocks",
+        "drawing",
         "ids",
         "is_readable",
         "length",
         "number",
+        "q",
         "read",
         "sampling",
         "stuck",
@@ -46,22 +53,34 @@ class DraftText:
         self.read = 0
         self.blocks: list[int] = []
         self.sampling = GREEDY
+        self.drawing: Drawing | None = None
+        self.q: list[SparseQ] = []
         self.vocabulary_size = 0
         self.used = used
         self.is_readable = True
         # The model's next id is none of the target's: there is no chain beyond.
         self.stuck = False
 
-    def heed(self, target: TargetSampling, *, noisy: bool) -> None:
-        """Choose as the target does where `noisy`, else the likeliest id."""
+    def heed(self, target: TargetSampling, *, noisy: bool, drawn: bool = False) -> None:
+        """Choose with the target's noise where `noisy`, draw where `drawn`, else the likeliest."""
         self.vocabulary_size = target.vocabulary_size
+        own = Sampling(
+            temperature=target.temperature,
+            top_k=target.top_k,
+            top_p=target.top_p,
+            seed=target.seed,
+            max_tokens=_ENDLESS,
+        )
         if noisy:
-            self.sampling = Sampling(
-                temperature=target.temperature,
-                top_k=target.top_k,
-                top_p=target.top_p,
-                seed=target.seed,
-                max_tokens=_ENDLESS,
+            self.sampling = own
+        elif drawn and not is_greedy(own):
+            self.sampling = _TOLD
+            self.drawing = Drawing(
+                target.temperature,
+                target.top_k,
+                target.top_p,
+                target.seed,
+                target.vocabulary_size,
             )
 
     @property
@@ -76,6 +95,15 @@ class DraftText:
 
     def commit(self, ids: Sequence[int]) -> None:
         """Make `ids` true behind the true text."""
+        self._keep_true(ids)
+        if self.drawing is not None:
+            # What was drawn for another block must not serve this one: its rejection told of it.
+            del self.ids[self.length :]
+            self.q.clear()
+            self.read = min(self.read, self.length - 1)
+            self.stuck = False
+
+    def _keep_true(self, ids: Sequence[int]) -> None:
         place = self.length
         self.length += len(ids)
         for token in ids:
@@ -97,6 +125,18 @@ class DraftText:
             return
         self.read = len(self.ids)
         self.ids.append(token)
+
+    def draw(self, top: Sequence[tuple[int, float]]) -> None:
+        """All ids were read, and these are the likeliest to follow, with log-probabilities."""
+        assert self.drawing is not None
+        drawn = self.drawing.draw(top, self.length, len(self.ids) - self.length)
+        if drawn is None:
+            self.read = len(self.ids) - 1
+            self.stuck = True
+            return
+        token, q = drawn
+        self.q.append(q)
+        self.grow(token)
 
     def forget_keys(self) -> None:
         """The blocks are gone; all is to be read again."""

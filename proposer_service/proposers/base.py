@@ -16,17 +16,26 @@ MAX_OUTCOMES = 64
 MAX_NAMED = 512
 
 
+class SparseQ(NamedTuple):
+    """The distribution that one draft token was drawn from: masses sum to 2^32 exactly."""
+
+    token_ids: tuple[int, ...]
+    masses: tuple[int, ...]
+
+
 class Draft(NamedTuple):
     """A chain of draft tokens; empty where the method has no guess.
 
     `match_length` is how many of the text's last tokens the guess rests on, 0 where that has no
     meaning. `confidences` is empty or holds, for each draft token, the method's estimate that the
-    whole chain up to it survives verification (so it never rises along the chain).
+    whole chain up to it survives verification (so it never rises along the chain). `q` is empty for
+    a draft that is a function of the text, else it holds each draft token's own.
     """
 
     ids: tuple[int, ...]
     match_length: int = 0
     confidences: tuple[float, ...] = ()
+    q: tuple[SparseQ, ...] = ()
 
 
 class Outcome(NamedTuple):

@@ -73,8 +73,11 @@ class BatchProposer(Proposer):
     def catch_up(self) -> Iterator[None]:
         """Pieces of work that no answer waited for, such as a long prompt; may be left anywhere."""
 
-    def refusal(self, *, coupled: bool) -> str:
-        """Why a verifier with this rule cannot be served; empty where it can."""
+    def refusal(self, *, coupled: bool, takes_q: bool) -> str:
+        """Why a verifier cannot be served; empty where it can.
+
+        `coupled` is its rule, `takes_q` whether it takes drafts with a q of their own.
+        """
         return ""
 
     def propose(self, sequence_id: int, max_draft_tokens: int) -> Draft:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from speculation.v1 import types_pb2
 
 from proposer_service.draft_model.blocks import KeyBlocks
 from proposer_service.draft_model.proposer import Budgets
@@ -24,8 +25,11 @@ NEAR = TARGET.draft(sigma=0.5)
 FAR = Toy.target(seed=99)
 
 
+FORMS = (types_pb2.Q_FORM_ONE_HOT, types_pb2.Q_FORM_SPARSE)
+
+
 def bench_of(drafting: Drafting, k: int, rule: RejectionRule = RejectionRule.COUPLED) -> Bench:
-    server = ProposerServer(drafting.proposer, name="draft_model", context_limit=256)
+    server = ProposerServer(drafting.proposer, name="draft_model", context_limit=256, q_forms=FORMS)
     return Bench(Wire(server, k=k, rule=rule), k=k, rule=rule)
 
 
@@ -132,6 +136,28 @@ def test_the_drafts_of_the_other_rules_leave_the_targets_law(rule: RejectionRule
     for context in range(16):
         result = enumerate_round(rule, TARGET, NEAR, k, context=context, deterministic=True)
         assert total_variation(result.law, TARGET.law(context, k + 1)) < 1e-12
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("rule", [RejectionRule.STANDARD, RejectionRule.BLOCK])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_drawn_drafts_leave_the_targets_law(rule: RejectionRule, temperature: float) -> None:
+    prompt, k, count = [1, 2], 3, 1000
+    law = TARGET.processed(Sampling(temperature=temperature)).law(TARGET.context(prompt), 4)
+    accepted = {}
+    for method in ("probabilistic", "greedy"):
+        bench = bench_of(Drafting(NEAR, sample_method=method), k, rule)
+        for i in range(count):
+            sampling = Sampling(temperature=temperature, seed=i, max_tokens=4)
+            bench.add(f"r{i}", prompt, sampling)
+        bench.finish()
+        tokens = torch.tensor([bench.tokens(f"r{i}") for i in range(count)])
+        distance = total_variation(empirical(tokens, 4), law)
+        assert distance < 1.3 * expected_variation(law, count)
+        accepted[method] = sum(
+            bench.acceptance(f"r{i}").num_accepted_draft_tokens for i in range(count)
+        )
+    assert accepted["probabilistic"] > 1.05 * accepted["greedy"]
 
 
 @pytest.mark.parametrize("rule", list(RejectionRule))

@@ -44,11 +44,12 @@ def test_under_coupled_a_draft_has_the_targets_noise() -> None:
     assert stubborn.draft(1, k=8) == [greedy]
 
 
-def test_only_a_rule_that_has_noise_can_be_followed_by_it() -> None:
+def test_drawn_drafts_need_a_verifier_that_takes_their_q() -> None:
     insisting = Drafting(sample_method="probabilistic").proposer
-    assert not insisting.refusal(coupled=True)
-    assert "rejection_sample_method 'coupled'" in insisting.refusal(coupled=False)
-    assert not Drafting().proposer.refusal(coupled=False)
+    assert not insisting.refusal(coupled=True, takes_q=False)
+    assert not insisting.refusal(coupled=False, takes_q=True)
+    assert "'probabilistic'" in insisting.refusal(coupled=False, takes_q=False)
+    assert not Drafting().proposer.refusal(coupled=False, takes_q=False)
 
 
 def test_nothing_that_is_right_is_read_twice() -> None:

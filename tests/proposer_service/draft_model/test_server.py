@@ -147,8 +147,8 @@ async def test_a_long_prompt_is_read_while_no_step_comes(
     ("changes", "words"),
     [
         ({"vocabulary_fingerprint": "0123456789abcdef"}, "both sides must use one tokenizer"),
-        ({"rejection_rule": types_pb2.REJECTION_RULE_STANDARD}, "'probabilistic' needs"),
-        ({"rejection_rule": types_pb2.REJECTION_RULE_UNSPECIFIED}, "'probabilistic' needs"),
+        ({"rejection_rule": types_pb2.REJECTION_RULE_STANDARD}, "'probabilistic' gives"),
+        ({"rejection_rule": types_pb2.REJECTION_RULE_UNSPECIFIED}, "'probabilistic' gives"),
     ],
 )
 async def test_a_verifier_that_does_not_fit_is_told_why(
@@ -157,7 +157,8 @@ async def test_a_verifier_that_does_not_fit_is_told_why(
     running = await start(settings_of(tiny, socket_dir, draft_sample_method="probabilistic"))
     try:
         async with propose(running.address) as stream:
-            await stream.greet(**told(tiny))
+            forms = (await stream.greet(**told(tiny))).q_forms
+            assert list(forms) == [types_pb2.Q_FORM_ONE_HOT, types_pb2.Q_FORM_SPARSE]
         async with propose(running.address) as stream:
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await stream.greet(**told(tiny) | changes)
