@@ -39,7 +39,7 @@ class SequenceLimits:
 
     `context_limit` in tokens and `vocabulary_size` in ids; 0 means unknown. `tenant` separates
     this verifier's sequences from those that may not shape its drafts. `coupled` tells that its
-    target chooses by noise that a draft can share.
+    target chooses by noise that a draft can share, `takes_q` that drafts may come with their own q.
     """
 
     max_sequences: int
@@ -47,6 +47,7 @@ class SequenceLimits:
     vocabulary_size: int = 0
     tenant: str = ""
     coupled: bool = False
+    takes_q: bool = False
 
 
 @dataclass(slots=True)
@@ -216,6 +217,7 @@ class SequenceTable:
             top_p=told.top_p or 1.0,
             seed=seed,
             coupled=self._limits.coupled,
+            takes_q=self._limits.takes_q,
             vocabulary_size=self._limits.vocabulary_size,
         )
 

@@ -107,8 +107,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         """Raises HelloRefusedError for a verifier that cannot be served."""
         check_hello(hello, self._capabilities)
         if self._batching is not None:
-            takes_q = types_pb2.Q_FORM_SPARSE in hello.accepted_q_forms
-            reason = self._batching.refusal(coupled=_is_coupled(hello), takes_q=takes_q)
+            reason = self._batching.refusal(coupled=_is_coupled(hello), takes_q=_takes_q(hello))
             if reason:
                 raise HelloRefusedError(reason)
 
@@ -156,6 +155,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                 # The same ids mean other texts in another vocabulary.
                 tenant=f"{hello.vocabulary_fingerprint}/{hello.vocabulary_size}",
                 coupled=_is_coupled(hello),
+                takes_q=_takes_q(hello),
             ),
             hello.max_draft_tokens,
             hello.verifier_instance_id,
@@ -257,6 +257,10 @@ async def _catch_up(proposer: BatchProposer, stream: Stream) -> None:
 
 def _is_coupled(hello: proposer_pb2.Hello) -> bool:
     return hello.rejection_rule == types_pb2.REJECTION_RULE_COUPLED
+
+
+def _takes_q(hello: proposer_pb2.Hello) -> bool:
+    return types_pb2.Q_FORM_SPARSE in hello.accepted_q_forms
 
 
 async def _look_for_messages() -> None:

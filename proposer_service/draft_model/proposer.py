@@ -104,7 +104,7 @@ class DraftModelProposer(BatchProposer):
     def heed(self, sequence_id: int, target: TargetSampling) -> None:
         """See `BatchProposer.heed`. Noise that is not the target's would only do harm."""
         noisy = target.coupled and self._sample_method != "greedy"
-        drawn = not target.coupled and self.gives_q
+        drawn = not target.coupled and target.takes_q and self.gives_q
         self._texts[sequence_id].heed(target, noisy=noisy, drawn=drawn)
 
     def extend(self, sequence_id: int, ids: Sequence[int]) -> None:

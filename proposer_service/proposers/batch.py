@@ -20,6 +20,7 @@ class TargetSampling(NamedTuple):
     `coupled` tells that it adds the shared noise of `seed` (signed, 64 bits) and absolute position
     (outrider/coupling.py); else a draft can only guess. `temperature` 0 is greedy, `top_k` 0 and
     `top_p` 1 are no limits. `vocabulary_size` is the number of the target's ids, 0 if not known.
+    Only where it `takes_q` may a draft be drawn: without its q that would change what is said.
     """
 
     temperature: float = 0.0
@@ -27,6 +28,7 @@ class TargetSampling(NamedTuple):
     top_p: float = 1.0
     seed: int = 0
     coupled: bool = False
+    takes_q: bool = False
     vocabulary_size: int = 0
 
 

@@ -99,6 +99,7 @@ class ProposerServer:
             context_limit=self.capabilities.context_limit,
             vocabulary_size=hello.vocabulary_size,
             coupled=hello.rejection_rule == types_pb2.REJECTION_RULE_COUPLED,
+            takes_q=types_pb2.Q_FORM_SPARSE in hello.accepted_q_forms,
         )
         self.session = Session(
             self.method, self._numbers, limits, hello.max_draft_tokens, hello.verifier_instance_id

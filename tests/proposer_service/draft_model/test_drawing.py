@@ -22,7 +22,7 @@ from verifier_service.messages import QForm
 
 TOP = [(i, log(p)) for i, p in enumerate([0.5, 0.25, 0.125, 0.125])]
 TEXT = [1, 2, 3, 1, 2]
-SAMPLED = TargetSampling(temperature=1.0, seed=5, vocabulary_size=4)
+SAMPLED = TargetSampling(temperature=1.0, seed=5, takes_q=True, vocabulary_size=4)
 
 
 def shares(drawing: Drawing) -> dict[int, float]:
@@ -101,15 +101,16 @@ def test_only_sampled_requests_under_other_rules_have_a_q() -> None:
     drafting.open(1, TEXT, SAMPLED._replace(temperature=0.0))
     drafting.open(2, TEXT, SAMPLED._replace(coupled=True))
     drafting.open(3, TEXT, SAMPLED)
-    pieces = drafting.proposer.propose_many([Wanted(n, 2) for n in (1, 2, 3)])
+    drafting.open(4, TEXT, SAMPLED._replace(takes_q=False))
+    pieces = drafting.proposer.propose_many([Wanted(n, 2) for n in (1, 2, 3, 4)])
     while True:
         try:
             next(pieces)
         except StopIteration as done:
             drafts = done.value
             break
-    assert [bool(draft.q) for draft in drafts] == [False, False, True]
-    assert drafts[0].ids == said(DRAFT, TEXT, 2)
+    assert [bool(draft.q) for draft in drafts] == [False, False, True, False]
+    assert drafts[0].ids == drafts[3].ids == said(DRAFT, TEXT, 2)
     plain = Drafting()
     plain.open(1, TEXT, SAMPLED)
     assert plain.draft(1, k=2) == [said(DRAFT, TEXT, 2)]
@@ -117,7 +118,7 @@ def test_only_sampled_requests_under_other_rules_have_a_q() -> None:
 
 def test_what_is_sent_is_a_q_that_verifiers_take() -> None:
     drafting = Drafting(sample_method="probabilistic")
-    limits = SequenceLimits(8, 0, 4, "v")
+    limits = SequenceLimits(8, 0, 4, "v", takes_q=True)
     session = Session(drafting.proposer, sequence_numbers(), limits, 8, "v")
     first = session.answer(step(1, sampled(opening(1, TEXT, k=3), 1.0, 5))).drafts
     second = session.answer(step(2, commit(1, len(TEXT), [0], k=3))).drafts
