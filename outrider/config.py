@@ -111,16 +111,6 @@ class SpeculativeConfig(BaseModel):
             )
         return self
 
-    @model_validator(mode="after")
-    def _check_noise(self) -> SpeculativeConfig:
-        rule = self.rejection_sample_method
-        if self.draft_sample_method == "probabilistic" and rule != "coupled":
-            raise ValueError(
-                "draft_sample_method 'probabilistic' needs rejection_sample_method 'coupled', not "
-                f"{rule!r}: drafts share its noise; leave it out, or write 'greedy'"
-            )
-        return self
-
     @property
     def schedule(self) -> DraftSchedule | None:
         """`num_speculative_tokens_per_batch_size`, to be asked."""

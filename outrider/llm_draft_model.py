@@ -17,7 +17,7 @@ from proposer_service.draft_model.loading import load_draft_model
 from proposer_service.draft_model.proposer import DraftModelProposer
 from proposer_service.proposers.base import Draft
 from proposer_service.proposers.batch import TargetSampling, Wanted
-from verifier_service.messages import DraftBlock, RejectionRule, SequenceView
+from verifier_service.messages import DraftBlock, QForm, RejectionRule, SequenceView, SparseRow
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +108,8 @@ class LocalDraftModel:
                 proposer=self.name,
                 base_length=len(view.ids),
                 token_ids=draft.ids,
+                q_form=QForm.SPARSE if draft.q else QForm.ONE_HOT,
+                q=tuple(SparseRow(row.token_ids, row.masses) for row in draft.q),
                 match_length=draft.match_length,
                 confidences=draft.confidences,
                 draft_ns=took,
@@ -155,6 +157,7 @@ class LocalDraftModel:
                 top_p=sampling.top_p,
                 seed=sampling.seed,
                 coupled=self._coupled,
+                takes_q=True,
             ),
         )
 

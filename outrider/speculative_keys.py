@@ -142,8 +142,9 @@ _ROWS = (
         "draft_sample_method",
         "name",
         "how the draft model's tokens are chosen: `greedy`, the likeliest one; `probabilistic`, "
-        "with the request's sampling parameters and its noise, which `coupled` lets target and "
-        "draft model share, and which needs that rule. vLLM's default is `greedy`",
+        "with the request's sampling parameters: under `coupled` by the noise that target and "
+        "draft model share, else drawn, and judged by their probabilities. vLLM's default is "
+        "`greedy`",
         _DRAFTERS,
         default="`probabilistic` under `coupled`, else `greedy`",
     ),

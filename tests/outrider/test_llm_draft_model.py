@@ -9,11 +9,18 @@ import pytest
 
 from outrider.llm_draft_model import LocalDraftModel
 from outrider.llm_proposers import LocalProposer, LocalProposers
+from outrider.sparse_q import TOTAL_MASS
 from proposer_service.draft_model.proposer import DraftModelProposer
-from proposer_service.proposers.base import NO_DRAFT, Draft
+from proposer_service.proposers.base import NO_DRAFT, Draft, SparseQ
 from proposer_service.proposers.batch import TargetSampling, Wanted
 from proposer_service.proposers.long_ngram import ngram_proposer
-from verifier_service.messages import RejectionRule, Sampling, SequenceView
+from verifier_service.messages import (
+    QForm,
+    RejectionRule,
+    Sampling,
+    SequenceView,
+    SparseRow,
+)
 
 
 class Recorder:
@@ -85,7 +92,7 @@ def test_all_sequences_are_drafted_for_at_once(rule: RejectionRule) -> None:
     }
     assert blocks[1][0].base_length == 3 and blocks[1][0].draft_ns > 0
     assert recorder.of("propose_many") == [([(1, 3), (2, 2), (9, 3)],)]
-    sampling = TargetSampling(0.5, 4, 0.75, -3, coupled=rule is RejectionRule.COUPLED)
+    sampling = TargetSampling(0.5, 4, 0.75, -3, coupled=rule is RejectionRule.COUPLED, takes_q=True)
     assert recorder.of("heed")[0] == (1, sampling)
     ids += [7, 8]
     source.send([view(ids)], [(2, True), (77, True)])
@@ -153,3 +160,23 @@ def test_the_end_releases_the_model() -> None:
     recorder = Recorder()
     LocalProposers([make(recorder)]).close()
     assert recorder.calls == [("shut_down",)]
+
+
+def test_a_draft_that_was_drawn_comes_with_its_q() -> None:
+    ids, masses = (7, 8), (TOTAL_MASS // 2, TOTAL_MASS // 2)
+    drawn = SparseQ(ids, masses)
+
+    class Drawing(Recorder):
+        def propose_many(self, wanted: Sequence[Wanted]) -> Generator[None, None, list[Draft]]:
+            yield
+            return [Draft((7, 8), q=(drawn, drawn)) for _ in wanted]
+
+    recorder = Drawing()
+    source = LocalProposers([make(recorder, RejectionRule.STANDARD)])
+    source.send([view([1, 2, 3])], [])
+    ((block,),) = source.collect().values()
+    assert (block.q_form, block.q) == (QForm.SPARSE, (SparseRow(ids, masses),) * 2)
+    ((_, told),) = recorder.of("heed")
+    assert isinstance(told, TargetSampling)
+    assert told.takes_q
+    assert not told.coupled
