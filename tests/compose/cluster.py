@@ -126,7 +126,7 @@ def stopping(container: str) -> subprocess.Popen[bytes]:
 
 def logs() -> str:
     """The last lines of every container."""
-    return compose("logs", "--no-color", "--tail", "40")
+    return compose(*_GPU, "logs", "--no-color", "--tail", "40")
 
 
 def _run(command: Sequence[str], timeout_s: float) -> str:
