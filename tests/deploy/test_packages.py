@@ -1,4 +1,4 @@
-"""What is installed from a wheel is all of the program: an editable installation hides what is not."""
+"""A wheel holds all of the program: an editable installation hides what it lacks."""
 
 from __future__ import annotations
 
