@@ -64,7 +64,8 @@ proposer starts first, on the target's device and with its `--dtype` (another de
 then the verifier, whose cache takes what is left. It is no longer than the target
 (`max_model_len`), and uncompiled where that is (`enforce_eager`), unless told otherwise. A step
 waits for drafts up to 1000 ms then, not 10 (`--draft-deadline-ms`), since a draft model runs once
-for each draft. Whether it pays: [choosing.md](choosing.md#a-draft-model).
+for each draft; a proposer that has always answered far sooner is waited for only eight times as
+long as it ever took lately. Whether it pays: [choosing.md](choosing.md#a-draft-model).
 
 `--no-speculation` starts none. `outrider verifier` takes the same options and starts nothing: it
 attaches to running proposers, one `--proposer ADDRESS` for each object, in the same order. A

@@ -101,6 +101,11 @@ class ProposerClient:
         """Whether the last step's answer should be waited for."""
         return self._answers is not None and self._answers.awaited
 
+    @property
+    def patience_s(self) -> float:
+        """How long the last step is worth waiting for, from its `send`."""
+        return self._pace.patience_s
+
     def tick(self, now: float) -> float:
         """Do what is due; returns when to look again."""
         self._record.now = now

@@ -15,6 +15,10 @@ _GOOD_TO_RETURN = 3
 _MOST_GOOD_TO_RETURN = 96
 _STEADY = 64
 _WELL_INSIDE = 0.5
+# Who always answers at once is waited for this many times as long as the longest of the last
+# answers, and never less than so many seconds. Each answer counts a little less than the one after
+# it, and none before there were so many.
+_PATIENCE, _LEAST_S, _KEEP, _KNOWN = 8.0, 0.010, 0.98, 8
 
 
 class Pace:
@@ -30,10 +34,22 @@ class Pace:
         self._good = 0
         self._good_needed = _GOOD_TO_RETURN
         self._in_time = 0
+        self._longest_s = 0.0
+        self._answers = 0
         self.slow = False
 
+    @property
+    def patience_s(self) -> float:
+        """How long an answer is worth waiting for: the deadline, or less where it never took long.
+
+        A deadline that a slow method needs must not be what every step waits for one that hangs.
+        """
+        if self._answers < _KNOWN:
+            return self._deadline
+        return min(self._deadline, max(_PATIENCE * self._longest_s, _LEAST_S))
+
     def missed(self) -> None:
-        """A step waited for this proposer until the deadline, in vain."""
+        """A step waited for this proposer as long as it is worth, in vain."""
         self._misses += 1
         self._in_time = 0
         if self._misses >= _MISSES_TO_SLOW and not self.slow:
@@ -42,6 +58,8 @@ class Pace:
 
     def answered(self, latency_s: float) -> None:
         """An answer to a step that asked for drafts, late ones included."""
+        self._answers += 1
+        self._longest_s = max(latency_s, _KEEP * self._longest_s)
         if self.slow:
             self._good = self._good + 1 if latency_s <= _WELL_INSIDE * self._deadline else 0
             if self._good >= self._good_needed:

@@ -31,7 +31,8 @@ class ProposerPool:
     """A `DraftSource` over any number of proposers.
 
     `addresses` are `unix:PATH`, `HOST:PORT`, or `dns:HOST:PORT` for one of the proposers behind a
-    name, each once; `draft_deadline_s` is the longest a step waits, counted from its `send`.
+    name, each once; `draft_deadline_s` is the longest a step waits, counted from its `send`: for a
+    proposer that has always answered far sooner it is less (`Pace`).
     `expected`, where given, holds what each address must turn out to be, in their order. Without a
     `transport` it speaks gRPC. With `maintain` False no thread is started and the caller calls
     `tick` (tests with a virtual clock).
@@ -120,14 +121,18 @@ class ProposerPool:
         at once.
         """
         with self._condition:
-            until = self._sent_at + self._deadline_s
-            while wait and (awaited := [client for client in self._clients if client.awaited]):
-                left = until - self._clock.now()
-                if left <= 0:
-                    for client in awaited:
-                        client.missed()
-                    break
-                self._clock.wait(self._condition, left)
+            given_up: list[ProposerClient] = []
+            while wait and (
+                awaited := [c for c in self._clients if c.awaited and c not in given_up]
+            ):
+                now = self._clock.now()
+                left = {client: self._sent_at + client.patience_s - now for client in awaited}
+                overdue = [client for client in awaited if left[client] <= 0]
+                for client in overdue:
+                    client.missed()
+                given_up += overdue
+                if not overdue:
+                    self._clock.wait(self._condition, min(left.values()))
             drafts: dict[int, list[DraftBlock]] = {}
             for client in self._clients:
                 for sequence_id, block in client.collect(waited=wait).items():

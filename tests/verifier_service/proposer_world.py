@@ -52,6 +52,7 @@ class World:
     proposers: dict[str, ScriptedProposer]
     parameters: HelloParameters = field(default_factory=hello)
     serve: bool = True
+    deadline_s: float = DEADLINE_S
 
     def __post_init__(self) -> None:
         self.network = FakeNetwork()
@@ -61,7 +62,7 @@ class World:
         self.pool = ProposerPool(
             list(self.proposers),
             self.parameters,
-            DEADLINE_S,
+            self.deadline_s,
             transport=self.network,
             clock=self.network,
             rng=random.Random(0),

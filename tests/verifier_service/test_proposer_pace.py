@@ -102,3 +102,34 @@ def test_histogram_counts_once_and_sums() -> None:
     assert waits.counts[WAIT_BOUNDS_MS.index(1.0)] == 1
     assert waits.counts[WAIT_BOUNDS_MS.index(5.0)] == 1
     assert waits.counts[-1] == 1
+
+
+def test_who_answers_at_once_is_not_waited_for_until_the_deadline() -> None:
+    pace = Pace(1.0)
+    for _ in range(7):
+        assert pace.patience_s == 1.0
+        pace.answered(0.005)
+    pace.answered(0.005)
+    assert pace.patience_s == pytest.approx(0.040)
+
+
+def test_the_longest_of_the_last_answers_counts_and_fades() -> None:
+    pace = Pace(1.0)
+    for _ in range(20):
+        pace.answered(0.003)
+    pace.answered(0.060)
+    assert pace.patience_s == pytest.approx(0.480)
+    for _ in range(200):
+        pace.answered(0.003)
+    assert pace.patience_s == pytest.approx(0.024)
+
+
+def test_patience_lies_between_ten_milliseconds_and_the_deadline() -> None:
+    quick, slow, short = Pace(1.0), Pace(1.0), Pace(0.004)
+    for _ in range(10):
+        quick.answered(0.0001)
+        slow.answered(0.9)
+        short.answered(0.0001)
+    assert quick.patience_s == 0.010
+    assert slow.patience_s == 1.0
+    assert short.patience_s == 0.004

@@ -80,6 +80,25 @@ class TestSlow:
         assert w.link() is LinkState.SLOW
         assert "10 ms" in w.state().detail
 
+    def test_one_that_was_quick_and_hangs_costs_no_deadlines_that_another_needs(self) -> None:
+        w = World({ADDRESS: ScriptedProposer()}, deadline_s=1.0)
+        w.network.endpoint(ADDRESS).delay = 0.002
+        self.rounds(w, 10)
+        times = self.hang(w, 10)
+        assert times == pytest.approx([0.016] * 3 + [0.0] * 7)
+        assert w.link() is LinkState.SLOW
+
+    def test_the_quick_ones_are_given_up_while_a_slow_one_is_waited_for(self) -> None:
+        w = World({"unix:a": ScriptedProposer(), "unix:b": ScriptedProposer()}, deadline_s=1.0)
+        w.network.endpoint("unix:a").delay = 0.001
+        w.network.endpoint("unix:b").delay = 0.050
+        self.rounds(w, 10)
+        w.network.endpoint("unix:a").held = True
+        self.ids.append(3)
+        drafts, elapsed = w.timed_round(view(1, self.ids))
+        assert elapsed == pytest.approx(0.050)
+        assert [block.proposer for block in drafts[1]] == ["scripted-2"]
+
     def test_a_hanging_proposer_is_sent_few_steps(self) -> None:
         proposer = ScriptedProposer()
         w = world(proposer)
