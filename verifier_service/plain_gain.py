@@ -38,7 +38,7 @@ _FEWEST = 3
 
 @record(frozen=True, slots=True)
 class Step:
-    """A step of so many sequences; whether it was of a plain period, and verified drafts."""
+    """A step of so many sequences, and whether drafts were verified in it."""
 
     sequences: int
     tokens: int
