@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from outrider.config import SpeculativeConfig
 from outrider.draft_models import Placement, draft_model_settings
 from outrider.errors import InputError
+from outrider.llm_proposers import count_fault
 from proposer_service.draft_model.loading import load_draft_model
 from proposer_service.draft_model.proposer import DraftModelProposer
 from proposer_service.proposers.base import Draft
@@ -127,7 +128,7 @@ class LocalDraftModel:
         try:
             self._proposer.close(sequence_id, finished)
         except Exception:
-            self._count_fault(sequence_id)
+            count_fault(self, sequence_id)
 
     def settle(self) -> None:
         """Read one piece of the prompts that no draft waited for: a step is held up no longer."""
@@ -173,14 +174,5 @@ class LocalDraftModel:
     def _fail(self, sequence_ids: Sequence[int]) -> None:
         """Forget sequences that it did not take; they are opened again at their next step."""
         for sequence_id in sequence_ids:
-            self._count_fault(sequence_id)
+            count_fault(self, sequence_id)
             self.close(sequence_id, finished=False)
-
-    def _count_fault(self, sequence_id: int) -> None:
-        if not self.faults:
-            logger.exception(
-                "proposer %s failed on sequence %s; further failures are only counted",
-                self.name,
-                sequence_id,
-            )
-        self.faults += 1

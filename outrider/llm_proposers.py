@@ -53,6 +53,17 @@ class Local(Protocol):
         """Let go of everything."""
 
 
+def count_fault(proposer: Local, sequence_id: int | None) -> None:
+    """Count the failure that is being handled; a proposer's first one is told in the log."""
+    if not proposer.faults:
+        logger.exception(
+            "proposer %s failed on sequence %s; further failures are only counted",
+            proposer.name,
+            sequence_id,
+        )
+    proposer.faults += 1
+
+
 @dataclass(slots=True)
 class LocalProposer:
     """One method under the name that metrics and requests know it by.
@@ -106,14 +117,14 @@ class LocalProposer:
         try:
             self.proposer.close(sequence_id, finished)
         except Exception:
-            self._count_fault(sequence_id)
+            count_fault(self, sequence_id)
 
     def settle(self) -> None:
         """Let the method do what no draft needed."""
         try:
             self.proposer.settle()
         except Exception:
-            self._count_fault(None)
+            count_fault(self, None)
 
     def shut_down(self) -> None:
         """There is nothing to end: no stream, no thread."""
@@ -131,17 +142,8 @@ class LocalProposer:
 
     def _fail(self, sequence_id: int) -> None:
         """Forget a sequence that the method cannot take; it is opened again at its next step."""
-        self._count_fault(sequence_id)
+        count_fault(self, sequence_id)
         self.close(sequence_id, finished=False)
-
-    def _count_fault(self, sequence_id: int | None) -> None:
-        if not self.faults:
-            logger.exception(
-                "proposer %s failed on sequence %s; further failures are only counted",
-                self.name,
-                sequence_id,
-            )
-        self.faults += 1
 
 
 class LocalProposers:
