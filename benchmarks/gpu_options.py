@@ -43,7 +43,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--clients", type=numbers(int), default=[1, 8, 32, 128], help="in order of their worth")
     add("--temperatures", type=numbers(float), default=[0.0, 1.0], help="in that order, too")
     add("--prompts", type=int, default=6, help="at one client")
-    add("--prompts-per-client", type=int, default=2, help="at several clients")
+    add("--prompts-per-client", type=int, default=3, help="at several clients")
     add("--one-prompt-from", type=int, default=256, help="this many clients send one prompt each")
     add("--order", default="mixed", choices=ORDERS, help="all tasks in turn, or as in the file")
     add("--max-prompt-tokens", type=int, default=1800, help="longer prompts are passed over")

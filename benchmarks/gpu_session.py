@@ -178,6 +178,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--code", type=Path, help="folder for compiled code; OUT/code by default")
     add("--chrome", type=Path, help="folder for files that chrome://tracing reads")
     add("--minutes", type=float, default=22, help="no part goes on longer")
+    add("--repetitions", type=int, default=2, help="of the loads that bars are read from")
     add("--parts", type=names, default=[], help="only these, in their own order")
     add("--again", action="store_true", help="also what is done already")
     add("--peer-env", type=Path, help="shell file to source before vLLM's interpreter")

@@ -68,7 +68,8 @@ def parts(options: argparse.Namespace) -> list[Part]:
         given = [*loads, *dtype, "--name", f"{prefix}-{attempt}", *priced, *small]
         return module("gpu", *given, *arguments)
 
-    repeated = [] if quick else ["--repetitions", "2", "--minutes", "6.2"]
+    loaded = ["--repetitions", str(options.repetitions)]
+    repeated = [] if quick else [*loaded, "--minutes", "6.2"]
     found = [
         Part("engine", 200, lambda _: module("gpu_engine", *engine, *dtype)),
         Part(
@@ -79,7 +80,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
         ),
     ]
     if options.peer_env is not None or options.peer_python is not None:
-        peer = ["--rows", "vllm", *([] if quick else ["--repetitions", "2", "--minutes", "2"])]
+        peer = ["--rows", "vllm", *([] if quick else [*loaded, "--minutes", "2"])]
         peer += [] if options.peer_env is None else ["--peer-env", str(options.peer_env)]
         peer += [] if options.peer_python is None else ["--peer-python", options.peer_python]
         found.append(Part("vllm", 420, lambda n: measured(PEER, n, *peer), joins=(OURS, PEER)))
@@ -93,10 +94,8 @@ def parts(options: argparse.Namespace) -> list[Part]:
         trace += ["--new-tokens", "32", "--max-model-len", "512", "--max-num-batched-tokens", "512"]
     if options.chrome is not None:
         trace += ["--chrome", str(options.chrome)]
-    variants = [
-        "--configs",
-        "eager" if quick else "base,int8,fp8,batch-invariant,uncaptured-prefill,eager",
-    ]
+    variants = ["--configs", "base" if quick else "base,int8,fp8,batch-invariant"]
+    uncaptured = ["--configs", "eager" if quick else "base,uncaptured-prefill,eager"]
     llm = [*common, *dtype, "--model", str(model), "--data", str(options.data)]
     llm += ["--prompts", "2", "--new-tokens", "8", "--max-model-len", "512"] if quick else []
     found += [
@@ -111,6 +110,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
             Part("draft-model", 150, lambda n: measured("gpu_draft_model", n, *drafts)),
         )
     found += [
+        Part("uncaptured", 170, lambda _: module("gpu_engine", *engine, *dtype, *uncaptured)),
         Part("every-draft", 120, lambda n: measured("gpu_every_draft", n, *every)),
         Part("llm", 90, lambda _: module("gpu_llm_smoke", *llm)),
     ]

@@ -46,8 +46,8 @@ def test_by_default_the_issues_cells_are_measured_most_telling_first() -> None:
     chosen = parse([])
     assert chosen.rows == ["outrider", VLLM_PLAIN]
     assert (chosen.new_tokens, chosen.device, chosen.max_num_batched_tokens) == (128, "cuda", 8192)
-    assert prompts_at(chosen) == {8: 2, 32: 2, 128: 2}
-    assert prompts_needed(chosen) == 256
+    assert prompts_at(chosen) == {8: 3, 32: 3, 128: 3}
+    assert prompts_needed(chosen) == 384
     plan = make_plan(chosen, (Row("a", Engine(1), (1, 8, 32, 128), (0.0, 1.0)),), PROMPTS)
     assert [(sweep.temperature, sweep.clients) for sweep in plan.sweeps()] == [
         (temperature, count) for temperature in (0.0, 1.0) for count in (1, 8, 32, 128)
@@ -81,8 +81,8 @@ def test_answers_are_equally_long_and_clients_as_many_as_told(tmp_path: Path) ->
     phase = FakePhase("outrider serve", {PLAIN: 100.0}, [])
     measure_phases([phase], options(tmp_path), PROMPTS, report(), None, QUIET)
     works = [work for work in phase.engines[PLAIN].works if work.lengths[0] == 8]
-    assert {work.lengths for work in works} == {(8,), (8,) * 16}
-    assert {work.clients for work in works if len(work.prompts) == 16} == {8}
+    assert {work.lengths for work in works} == {(8,), (8,) * 24}
+    assert {work.clients for work in works if len(work.prompts) == 24} == {8}
     # At one client six prompts, twice, at two temperatures.
     assert sum(len(work.prompts) == 1 for work in works) == 6 * 2 * 2
 
@@ -106,7 +106,7 @@ def test_a_row_of_some_cells_is_warmed_and_measured_at_these_alone(tmp_path: Pat
     done = measure_phases(
         [Phase("outrider serve", {}, [])], options(tmp_path), PROMPTS, report(), None, QUIET
     )
-    assert {(len(work.prompts), work.temperature) for work in engine.works} == {(8, 0.0), (16, 0.0)}
+    assert {(len(work.prompts), work.temperature) for work in engine.works} == {(8, 0.0), (24, 0.0)}
     assert {(one.clients, one.temperature) for one in done.measurements.items} == {(8, 0.0)}
 
 
