@@ -17,6 +17,7 @@ from verifier_service.candidates import Candidate, Decision
 from verifier_service.costs import CostTable
 from verifier_service.estimates import AcceptanceEstimates
 from verifier_service.explanation import Explanation
+from verifier_service.looks import Looks
 from verifier_service.messages import PREDICTION, DraftBlock
 from verifier_service.offers import Offers, gather
 from verifier_service.pauses import Pauses
@@ -82,6 +83,7 @@ class Controller:
         self._free = False
         self._turn = 0
         self._pauses = Pauses()
+        self._looks = Looks()
         # Sequences that decode in this step.
         self._decoding = 1
         # Sequences that ran when the last step was planned.
@@ -159,6 +161,30 @@ class Controller:
             return False
         rows = max(self._decoding, 1)
         return self._pauses.holds(known, rows, self.costs.seconds(rows, rows))
+
+    def begins_blindly(self, unused: int) -> bool:
+        """Whether the step behind this plain one may be begun before this one's outcome is read.
+
+        `unused`: so many sequences have drafts that this step does not verify.
+        """
+        return self._adaptive and self._looks.begins_blindly(unused, max(self._decoding, 1))
+
+    def observe_look(self, unused: int, found: int, *, holds: bool) -> None:
+        """Take in that behind this step `found` sequences have drafts, or may have.
+
+        `holds`: they are worth a pause; `unused` as for `begins_blindly`.
+        """
+        rows = max(self._decoding, 1)
+        worth = self._pauses.late(found, rows, self.costs.seconds(rows, rows)) if holds else 0.0
+        self._looks.found(unused, rows, worth)
+
+    def observe_begun(self, sequences: int, seconds: float, *, blindly: bool) -> None:
+        """Take in the whole time of a plain step that was begun ahead, `blindly` or after a look.
+
+        `seconds` since the step before it ended.
+        """
+        expected = self.costs.seconds(sequences, sequences)
+        self._looks.took(sequences, seconds, expected, blindly=blindly)
 
     def observe_held(self, known: int, sequences: int, seconds: float) -> None:
         """Take in how long the device stood still before a step that could have been begun ahead.
@@ -261,9 +287,11 @@ class Controller:
         if drafted <= 0:
             return
         self._compare(sequence_id, block, greedy, drafted, accepted)
+        saved = accepted * self._worth - drafted * self._price
         if block.proposer != PREDICTION:
-            self._pauses.verified(accepted, waited=not block.lookahead_hit)
-        self._saved += accepted * self._worth - drafted * self._price
+            tokens = saved / self._worth if self._worth > 0.0 else float(accepted)
+            self._pauses.verified(accepted, tokens, waited=not block.lookahead_hit)
+        self._saved += saved
         probed = self._probes.observe(sequence_id, accepted)
         if not probed and self._adaptive:
             self._probes.budget.owe(drafted * self._price - accepted * self._worth)

@@ -76,6 +76,10 @@ class Core:
         self._begun: int | None = None
         # Whether it was not begun because there are drafts for it.
         self._holds = False
+        # Whether it was begun before the outcome of the last one was read, though drafts may come.
+        self._blindly = False
+        # Sequences that have drafts behind the last outcome, as far as look-ahead has told.
+        self._known = 0
         # What the last step took behind its forward, in ns, while the device had nothing to do.
         self._after = 0
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
@@ -192,11 +196,14 @@ class Core:
         started = time.perf_counter_ns()
         before = 0 if hidden else started - began
         drafting = asked or bool(views)
+        blindly, self._blindly = self._blindly, False
+        unused = self._known if hidden else len(blocks)
+        # Nobody is asked of what comes next, whatever this step brings; or that is not worth it.
+        sure = scheduler.is_steady and (not drafting or controller.begins_blindly(unused))
         verdicts = self._engine.run(
             chunks,
-            goes_on=self._goes_on(planned, drafting),
-            # Nobody is asked of what comes next, whatever this step brings.
-            sure=not drafting and scheduler.is_steady,
+            goes_on=self._goes_on(planned, unused, drafting=drafting, blindly=sure),
+            sure=sure,
             meanwhile=partial(self._tell, views, closed),
         )
         ran = time.perf_counter_ns()
@@ -223,37 +230,58 @@ class Core:
             controller.observe_wait(self._asking.of(len(chunks), around * 1e-9, known * 1e-9))
         elif not prefilled:
             self._asking.observe_plain(len(chunks), around * 1e-9)
+        seconds = (ended - (self._ended or began)) * 1e-9
+        if hidden and self._ended is not None:
+            controller.observe_begun(len(chunks), seconds, blindly=blindly)
         # Requests that want no drafts say nothing of what drafts gain.
         if not prefilled and any(part.sequence.draft_limit > 0 for part in planned):
             tokens = sum(len(verdict.tokens) for verdict in verdicts if verdict is not None)
-            seconds = (ended - (self._ended or began)) * 1e-9
             drafted = any(chunk.drafts for chunk in chunks)
             controller.observe_speed(len(chunks), tokens, seconds, drafted=drafted)
         self._ended = ended
 
-    def _goes_on(self, planned: Sequence[Planned], drafting: bool) -> GoesOn:
-        """Says whether a plain step of the same sequences follows, and notes that it is begun."""
+    def _goes_on(
+        self, planned: Sequence[Planned], unused: int, *, drafting: bool, blindly: bool
+    ) -> GoesOn:
+        """Says whether a plain step of the same sequences follows, and notes that it is begun.
+
+        `blindly`: the engine may have begun it already. `unused`: so many sequences have drafts
+        that this step does not verify.
+        """
 
         def goes_on(verdicts: Sequence[Verdict]) -> bool:
             if not self._scheduler.is_steady:
                 return False
             if drafting:
-                outcomes = [
-                    (part.sequence.sequence_id, verdict.tokens)
-                    for part, verdict in zip(planned, verdicts, strict=True)
-                    # Of the others proposers are never told.
-                    if part.sequence.ask_limit > 0
-                ]
-                expected = self._source.behind(outcomes)
-                if expected is None or self._controller.waits_for(expected.unknown):
+                holds = self._look(planned, verdicts, unused)
+                if holds and not blindly:
                     return False
-                self._holds = self._controller.holds_for(expected.known)
-                if self._holds:
-                    return False
+                self._holds = False
+            self._blindly = blindly
             self._begun = time.perf_counter_ns()
             return True
 
         return goes_on
+
+    def _look(self, planned: Sequence[Planned], verdicts: Sequence[Verdict], unused: int) -> bool:
+        """Whether the step behind this one is worth a pause: there are drafts, or may be."""
+        outcomes = [
+            (part.sequence.sequence_id, verdict.tokens)
+            for part, verdict in zip(planned, verdicts, strict=True)
+            # Of the others proposers are never told.
+            if part.sequence.ask_limit > 0
+        ]
+        expected = self._source.behind(outcomes)
+        if expected is None:
+            self._known = 0
+            return True
+        self._known, unknown = expected
+        waits = self._controller.waits_for(unknown)
+        self._holds = not waits and self._controller.holds_for(self._known)
+        holds = waits or self._holds
+        found = self._known + (unknown if waits else 0)
+        self._controller.observe_look(unused, found, holds=holds)
+        return holds
 
     def _foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         """What is known of the answers to these views; None where somebody must be asked."""

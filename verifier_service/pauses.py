@@ -2,7 +2,7 @@
 
 Knows counts and seconds alone. A step with drafts is planned behind the step before it, while the
 device has nothing to do; a plain one can be begun at once. So drafts that are known are worth a
-pause only where what they gain is more than it costs all sequences.
+pause only where what they gain, verifying paid for, is more than it costs all sequences.
 
 What is not known can be waited for, or not: an answer that is not waited for arrives while the step
 runs, and where its first draft comes true the rest of it can be verified in the next step. So a
@@ -19,10 +19,10 @@ _RATE = 0.1
 # A pause so many times as long as usual is an interruption, no habit.
 _INTERRUPTED = 4.0
 # Before anything is known: the share of sequences waited for whose first draft is right, and the
-# drafts of a block that are.
-_PRIOR_RIGHT, _PRIOR_ACCEPTED = 0.3, 1.0
+# tokens that a block saves.
+_PRIOR_RIGHT, _PRIOR_SAVED = 0.3, 1.0
 # Weight of one sequence that was waited for, and of one block.
-_RIGHT_RATE, _ACCEPTED_RATE = 0.05, 0.02
+_RIGHT_RATE, _SAVED_RATE = 0.05, 0.02
 # Of the time that passes, what may be spent on pauses that do not pay, to see whether they would.
 _PROBE_SHARE = 0.002
 
@@ -50,19 +50,20 @@ class _Load:
     wait: _Pause = field(default_factory=_Pause)
     right: float = _PRIOR_RIGHT
     hold: _Pause = field(default_factory=_Pause)
+    # Tokens that a block saves which was held for, verified or not.
+    saved: float = _PRIOR_SAVED
 
 
 class Pauses:
     """Averages, for each power of two of sequences, of what pauses took and brought."""
 
-    __slots__ = ("_accepted", "_credit", "_loads", "_now", "_pending", "_right")
+    __slots__ = ("_credit", "_loads", "_now", "_pending", "_right")
 
     def __init__(self) -> None:
         self._loads: dict[int, _Load] = {}
         self._credit = 0.0
-        # Drafts that are accepted of a block that was held for, verified or not; and in this step.
-        self._accepted = _PRIOR_ACCEPTED
-        self._now = 0
+        # Tokens that were saved in this step.
+        self._now = 0.0
         # The wait whose rounds are being told: its load, and for how many sequences.
         self._pending: tuple[_Load, int] | None = None
         self._right = 0
@@ -74,7 +75,8 @@ class Pauses:
             share = min(self._right / unknown, 1.0)
             load.right += min(_RIGHT_RATE * unknown, 1.0) * (share - load.right)
         self._pending = None
-        self._right = self._now = 0
+        self._right = 0
+        self._now = 0.0
 
     def pays(self, unknown: int, sequences: int, plain_seconds: float) -> bool:
         """Whether to wait for the answers of `unknown` of `sequences`.
@@ -87,9 +89,14 @@ class Pauses:
 
     def holds(self, known: int, sequences: int, plain_seconds: float) -> bool:
         """Whether to plan the next step, as `known` of `sequences` have drafts, or to begin it."""
-        tokens = known * self._accepted
-        gained = tokens * plain_seconds / max(sequences, 1)
-        return self._is_worth(self._load(sequences).hold, gained)
+        load = self._load(sequences)
+        gained = known * load.saved * plain_seconds / max(sequences, 1)
+        return self._is_worth(load.hold, gained)
+
+    def late(self, known: int, sequences: int, plain_seconds: float) -> float:
+        """Seconds that are lost where drafts of so many are verified one plain step later."""
+        tokens = known * min(max(self._load(sequences).saved, 0.0), 1.0)
+        return tokens * plain_seconds / max(sequences, 1)
 
     def waited(self, unknown: int, sequences: int, seconds: float) -> None:
         """Take in a wait of this step, whose rounds `verified` tells."""
@@ -103,16 +110,20 @@ class Pauses:
 
         `known` sequences had drafts; those that were verified have been told.
         """
-        self._load(sequences).hold.add(seconds)
+        load = self._load(sequences)
+        load.hold.add(seconds)
         self._credit = 0.0
         if known > 0:
-            rate = min(_ACCEPTED_RATE * known, 0.5)
-            self._accepted += rate * (self._now / known - self._accepted)
+            rate = min(_SAVED_RATE * known, 0.5)
+            load.saved += rate * (self._now / known - load.saved)
 
-    def verified(self, accepted: int, *, waited: bool) -> None:
-        """Take in a round of this step that had drafts; `waited` for, or known before."""
+    def verified(self, accepted: int, saved: float, *, waited: bool) -> None:
+        """Take in a round of this step that had drafts; `waited` for, or known before.
+
+        `saved`: the tokens accepted, less what verifying cost in tokens of a plain step.
+        """
         self._right += waited and accepted > 0
-        self._now += accepted
+        self._now += saved
 
     def passed(self, seconds: float) -> None:
         """So much time went by."""

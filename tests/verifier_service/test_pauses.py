@@ -12,7 +12,7 @@ def waited(pauses: Pauses, times: int, seconds: float, right: int, unknown: int,
         pauses.begin()
         pauses.waited(unknown, n, seconds)
         for _ in range(right):
-            pauses.verified(1, waited=True)
+            pauses.verified(1, 1.0, waited=True)
 
 
 def test_waits_are_tried_before_they_are_judged() -> None:
@@ -73,7 +73,7 @@ def test_text_that_turns_predictable_is_found_again() -> None:
         pauses.passed(PLAIN)
         if pauses.pays(1, 1, PLAIN):
             pauses.waited(1, 1, 0.0005)
-            pauses.verified(1, waited=True)
+            pauses.verified(1, 1.0, waited=True)
     assert pauses.pays(1, 1, PLAIN)
 
 
@@ -96,7 +96,7 @@ def held(pauses: Pauses, times: int, seconds: float, accepted: int, known: int, 
     for _ in range(times):
         pauses.begin()
         for _ in range(accepted):
-            pauses.verified(1, waited=False)
+            pauses.verified(1, 1.0, waited=False)
         pauses.held(known, n, seconds)
 
 
@@ -115,6 +115,33 @@ def test_blocks_that_are_not_verified_hold_nobody() -> None:
     pauses = Pauses()
     held(pauses, 200, 0.0003, accepted=0, known=4, n=8)
     assert not pauses.holds(4, 8, PLAIN)
+
+
+def test_what_verifying_costs_is_no_gain() -> None:
+    pauses = Pauses()
+    for _ in range(200):
+        pauses.begin()
+        for _ in range(8):
+            pauses.verified(1, 0.1, waited=False)
+        pauses.held(8, 32, 0.0005)
+    # All of it would be worth 1.25 ms; a tenth is left.
+    assert not pauses.holds(8, 32, PLAIN)
+
+
+def test_each_number_of_sequences_is_judged_by_its_own_blocks() -> None:
+    pauses = Pauses()
+    held(pauses, 200, 0.0003, accepted=0, known=4, n=8)
+    held(pauses, 60, 0.0003, accepted=1, known=1, n=1)
+    assert pauses.holds(1, 1, PLAIN)
+    assert not pauses.holds(4, 8, PLAIN)
+
+
+def test_what_is_late_is_at_most_a_token_late() -> None:
+    pauses = Pauses()
+    held(pauses, 200, 0.0003, accepted=6, known=2, n=8)
+    assert pauses.late(2, 8, PLAIN) == pytest.approx(2 * PLAIN / 8)
+    held(pauses, 400, 0.0003, accepted=0, known=2, n=8)
+    assert pauses.late(2, 8, PLAIN) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_steps_without_any_draft_tell_nothing_of_blocks() -> None:
