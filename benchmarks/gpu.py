@@ -39,7 +39,7 @@ from benchmarks.gpu_options import (
 from benchmarks.gpu_prompts import load_first_turns
 from benchmarks.gpu_report import NOTES, GpuReport
 from benchmarks.machine import describe_machine, public_command
-from benchmarks.measurements import Measurement, Measurements
+from benchmarks.measurements import Measurement, Measurements, tokens_a_second
 from benchmarks.plan import Observer, Plan, Sweep, execute
 from benchmarks.prompts import Prompt
 from benchmarks.report_files import write_report
@@ -198,11 +198,7 @@ def _line(report: GpuReport, sweep: Sweep, repetition: int) -> str:
         == (sweep.clients, sweep.temperature, repetition)
     ]
     rows = dict.fromkeys(item.row for item in items)
-    speeds = {
-        row: sum(item.new_tokens for item in items if item.row == row)
-        / sum(item.seconds for item in items if item.row == row)
-        for row in rows
-    }
+    speeds = {row: tokens_a_second(item for item in items if item.row == row) for row in rows}
     shown = ", ".join(f"{row} {speed:.1f}" for row, speed in speeds.items())
     place = f"{clients(sweep.clients)}, T={sweep.temperature:g}"
     return f"({repetition + 1}) {place}: {shown} tokens/s"

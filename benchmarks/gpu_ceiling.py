@@ -120,6 +120,7 @@ def prefill_share(items: Sequence[Measurement]) -> float | None:
     if not told:
         return None
     spent = sum(item.readings[PREFILL + SUM] for item in told)
+    # Both of the whole load: readings do not tell what belongs to its steady part.
     return min(spent / sum(item.seconds for item in told), 1.0)
 
 

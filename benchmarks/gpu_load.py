@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -25,6 +25,7 @@ from benchmarks.outrider_system import (
     completion_body,
     join_answers,
 )
+from benchmarks.steady import Span, steady
 from benchmarks.systems import Answer, Work
 
 CLIENT_CPU = "client_cpu_share"
@@ -35,11 +36,15 @@ _DATA, _DONE = b"data: ", b"[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Answers as bytes, in the bodies' order; `cpu_seconds` is what this process used meanwhile."""
+    """Answers as bytes and their spans, in the bodies' order.
+
+    `cpu_seconds` is what this process used meanwhile.
+    """
 
     seconds: float
     cpu_seconds: float
     answers: tuple[bytes, ...]
+    spans: tuple[Span, ...]
 
 
 class Clients:
@@ -94,11 +99,19 @@ class Clients:
         # Connections are opened before the clock starts.
         await _all(client.get("/health") for client in clients)
         answers: list[bytes] = [b""] * len(bodies)
+        spans = [Span(0.0, 0.0)] * len(bodies)
         pending = iter(enumerate(bodies))
         cpu, started = time.process_time(), time.perf_counter()
-        await _all(_work(client, pending, answers) for client in clients)
+
+        async def work(client: httpx.AsyncClient) -> None:
+            for index, body in pending:
+                sent = time.perf_counter() - started
+                answers[index] = await _post(client, body)
+                spans[index] = Span(sent, time.perf_counter() - started)
+
+        await _all(work(client) for client in clients)
         seconds, used = time.perf_counter() - started, time.process_time() - cpu
-        return Sent(seconds, used, tuple(answers))
+        return Sent(seconds, used, tuple(answers), tuple(spans))
 
     async def _metrics(self) -> str:
         (client,) = self._some(1)
@@ -115,14 +128,12 @@ class Clients:
             await client.aclose()
 
 
-async def _work(
-    client: httpx.AsyncClient, pending: Iterator[tuple[int, bytes]], answers: list[bytes]
-) -> None:
-    for index, body in pending:
-        response = await client.post("/v1/completions", content=body, headers=_JSON)
-        if response.status_code != 200:
-            raise ServerFailed(f"HTTP {response.status_code}: {response.text[:500]}")
-        answers[index] = response.content
+async def _post(client: httpx.AsyncClient, body: bytes) -> bytes:
+    """The whole answer. Raises ServerFailed for any but a 200."""
+    response = await client.post("/v1/completions", content=body, headers=_JSON)
+    if response.status_code != 200:
+        raise ServerFailed(f"HTTP {response.status_code}: {response.text[:500]}")
+    return response.content
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, object]]) -> None:
@@ -169,8 +180,15 @@ class LoadSystem:
         sent = self._clients.send(bodies, work.at_once)
         after = times(self._clients.metrics())
         answer = join_answers(sent.seconds, [self._read(body) for body in sent.answers])
+        counts = [len(output) for output in answer.outputs]
+        part = steady(sent.spans, counts, work.at_once, sent.seconds)
         share = {CLIENT_CPU: sent.cpu_seconds / sent.seconds}
-        return replace(answer, readings={**share, **difference(before, after)})
+        return replace(
+            answer,
+            steady_seconds=part.seconds,
+            steady_tokens=part.tokens,
+            readings={**share, **difference(before, after)},
+        )
 
 
 def read_stream(body: bytes) -> dict[str, Any]:

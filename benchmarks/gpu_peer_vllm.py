@@ -3,7 +3,8 @@
 Knows vLLM's offline interface and nothing of Outrider, as peer_vllm.py, whose pipe protocol this
 is. The engine is left as it starts by itself (its core in a process of its own, asynchronous
 scheduling), and requests carry no seeds, which would make its sampling slower. No more requests
-are in flight than the work has clients: the next is added as soon as one is finished.
+are in flight than the work has clients: the next is added as soon as one is finished. Answers
+carry `spans` besides: when each request was added and finished, in seconds from the start.
 
     PEER_PYTHON -m benchmarks.gpu_peer_vllm '{"model": "FOLDER", "dtype": "bfloat16", ...}'
 
@@ -18,6 +19,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -56,21 +58,35 @@ def versions() -> dict[str, str]:
 
 
 def generate(
-    engine: Any, prompts: list[list[int]], sampling: list[Any], clients: int
-) -> list[list[int]]:
-    """All answers, in the prompts' order. `engine` is vLLM's LLMEngine; `sampling` its params."""
+    engine: Any,
+    prompts: list[list[int]],
+    sampling: list[Any],
+    clients: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[list[list[int]], list[list[float]]]:
+    """All answers and their spans, in the prompts' order.
+
+    `engine` is vLLM's LLMEngine; `sampling` its params.
+    """
     answers: list[list[int]] = [[] for _ in prompts]
+    spans: list[list[float]] = [[] for _ in prompts]
     added = finished = 0
+    started = clock()
     while finished < len(prompts):
         while added < len(prompts) and added - finished < clients:
             prompt = {"type": "token", "prompt_token_ids": prompts[added]}
+            spans[added].append(clock() - started)
             engine.add_request(str(added), prompt, sampling[added])
             added += 1
-        for output in engine.step():
+        outputs = engine.step()
+        now = clock() - started
+        for output in outputs:
             if output.finished:
-                answers[int(output.request_id)] = list(output.outputs[0].token_ids)
+                number = int(output.request_id)
+                answers[number] = list(output.outputs[0].token_ids)
+                spans[number].append(now)
                 finished += 1
-    return answers
+    return answers, spans
 
 
 def answer(engine: Any, request: dict[str, Any]) -> dict[str, Any]:
@@ -89,12 +105,13 @@ def answer(engine: Any, request: dict[str, Any]) -> dict[str, Any]:
     ]
     before = counters(engine)
     started = time.perf_counter()
-    outputs = generate(engine.llm_engine, request["prompts"], sampling, request["clients"])
+    outputs, spans = generate(engine.llm_engine, request["prompts"], sampling, request["clients"])
     seconds = time.perf_counter() - started
     after = counters(engine)
     return {
         "seconds": seconds,
         "outputs": outputs,
+        "spans": spans,
         **{name: after[name] - before[name] for name in after},
     }
 

@@ -30,6 +30,10 @@ NOTES = (
     "acceptance length / draft acceptance rate; how many answers equal the system's plain row's, "
     "token for token (bf16 sums depend on how many rows are multiplied at once, so answers may "
     "part at near-ties: equality is proved in float32, exactness.md).",
+    "Speed counts the time in which every client has a request in flight: from the start until a "
+    "client has its answer and finds no prompt left; with one client, or one prompt for each, all "
+    "of it. When each token came is not known, so of an answer that ends later as large a share of "
+    "the tokens counts as of its time, prefill included, lies before that moment.",
     "Outrider is asked over HTTP through its gateway; verifier and proposers are processes of "
     "their own on the same machine, joined by gRPC. vLLM is called inside a process, without a "
     "server, and without per-request seeds. Both detokenize. All get the same token ids.",

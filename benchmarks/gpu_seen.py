@@ -18,13 +18,17 @@ EXPLANATION = (
     "Clients: how much of one core the load generator took. Card busy: nvidia-smi's utilization, "
     "the share of time in which any kernel ran, coarsely sampled. The server's own times: mean "
     "milliseconds × how many, and their sum as a share of the wall clock (several may run at "
-    "once). Device busy: the engine's own account, by events between the launches of its steps."
+    "once). Device busy: the engine's own account, by events between the launches of its steps. "
+    "All are of the whole time, its end included, in which not every client is busy."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Readings of one cell: means weighted by seconds, and the server's timings."""
+    """Readings of one cell: means weighted by seconds, and the server's timings.
+
+    `seconds` are the whole load's, as the readings are.
+    """
 
     seconds: float
     means: Mapping[str, float]

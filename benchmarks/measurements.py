@@ -20,7 +20,9 @@ from outrider.acceptance import draft_acceptance_rate, mean_acceptance_length
 class Measurement:
     """One row's run of one unit. `outputs` are digests of the answers, in the prompts' order.
 
-    `readings` are what else was seen meanwhile, by name.
+    `seconds` and `new_tokens` are of the whole load. `steady_seconds` and `steady_tokens` are of
+    the part in which all clients were busy, and speeds are made of them; without them (the CPU
+    benchmark, older documents) of the whole. `readings` are what else was seen meanwhile, by name.
     """
 
     row: str
@@ -37,12 +39,27 @@ class Measurement:
     accepted: int = 0
     cached_prompt_tokens: int = 0
     outputs: tuple[str, ...] = ()
+    steady_seconds: float | None = None
+    steady_tokens: float | None = None
     readings: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.steady_seconds is None) != (self.steady_tokens is None):
+            raise ValueError(f"{self.row}, {self.unit}: steady seconds and tokens go together")
+
+    @property
+    def counted(self) -> tuple[float, float]:
+        """Tokens and seconds that its speed is made of."""
+        if self.steady_seconds is None or self.steady_tokens is None:
+            return self.new_tokens, self.seconds
+        return self.steady_tokens, self.steady_seconds
 
     def to_json(self) -> dict[str, Any]:
         values = {**asdict(self), "outputs": list(self.outputs)}
         if not self.readings:
             del values["readings"]
+        if self.steady_seconds is None:
+            del values["steady_seconds"], values["steady_tokens"]
         return values
 
     @classmethod
@@ -106,7 +123,7 @@ class Measurements:
             return None
         return Cell(
             key=key,
-            speed=_figure([_speed(group) for group in _by_repetition(items).values()]),
+            speed=_figure([tokens_a_second(group) for group in _by_repetition(items).values()]),
             steps=sum(item.steps for item in items),
             drafted=sum(item.drafted for item in items),
             accepted=sum(item.accepted for item in items),
@@ -135,7 +152,9 @@ class Measurements:
                     theirs.append(partner)
         if not pairs:
             return None
-        return _figure([_speed(mine) / _speed(theirs) for mine, theirs in pairs.values()])
+        return _figure(
+            [tokens_a_second(mine) / tokens_a_second(theirs) for mine, theirs in pairs.values()]
+        )
 
     def same_outputs(self, key: CellKey, base_row: str) -> tuple[int, int]:
         """How many answers equal the base row's for the same unit, and how many were compared."""
@@ -173,6 +192,12 @@ def distinct(items: Iterable[CellKey], of: Callable[[CellKey], Any]) -> list[Any
     return list(dict.fromkeys(of(item) for item in items))
 
 
+def tokens_a_second(items: Iterable[Measurement]) -> float:
+    """All that was counted over all the time it took."""
+    counted = [item.counted for item in items]
+    return sum(tokens for tokens, _ in counted) / sum(seconds for _, seconds in counted)
+
+
 def _replace_row(key: CellKey, row: str) -> CellKey:
     return CellKey(row, key.prompt_set, key.clients, key.temperature)
 
@@ -182,10 +207,6 @@ def _by_repetition(items: Sequence[Measurement]) -> dict[int, list[Measurement]]
     for item in items:
         groups.setdefault(item.repetition, []).append(item)
     return groups
-
-
-def _speed(items: Sequence[Measurement]) -> float:
-    return sum(item.new_tokens for item in items) / sum(item.seconds for item in items)
 
 
 def _figure(values: Sequence[float]) -> Figure:

@@ -41,10 +41,22 @@ def check_common(parts: Sequence[dict[str, Any]]) -> None:
                 )
 
 
+def require_same_counting(parts: Iterable[Measurements]) -> None:
+    """Raises ValueError where some have their speed of the steady part and others of all time."""
+    items = [item for part in parts for item in part.items]
+    whole = dict.fromkeys(item.row for item in items if item.steady_seconds is None)
+    if whole and any(item.steady_seconds is not None for item in items):
+        raise ValueError(
+            f"steady_seconds: {', '.join(whole)} measured without, other parts with; speeds of the "
+            "whole time and of the time in which all clients are busy do not belong in one report"
+        )
+
+
 def merge_cpu(parts: Sequence[dict[str, Any]]) -> Report:
     """The parts' measurements as one report. Raises ValueError where parts do not agree."""
     check_common(parts)
     reports = [Report.from_json(part) for part in parts]
+    require_same_counting(report.measurements for report in reports)
     items = [item for report in reports for item in report.measurements.items]
     return Report(
         command=" ; ".join(report.command for report in reports),
@@ -82,8 +94,10 @@ def merge_exactness(parts: Sequence[dict[str, Any]]) -> ExactReport:
 def merge_gpu(parts: Sequence[dict[str, Any]]) -> GpuReport:
     """The parts' cells as one report; a cell that several parts have is taken from the last.
 
-    Raises ValueError where card, driver, work or software differ.
+    Raises ValueError where card, driver, work, software or the way speeds are counted differ.
     """
+    reports = [GpuReport.from_json(part) for part in parts]
+    require_same_counting(report.measurements for report in reports)
     first = parts[0]
     fixed = [name for name in first["machine"] if name not in _CARD_VARIES]
     versions: dict[str, str] = {}
@@ -93,7 +107,6 @@ def merge_gpu(parts: Sequence[dict[str, Any]]) -> GpuReport:
             _require_same(name, part["machine"].get(name), first["machine"][name])
         for name, version in part["versions"].items():
             _require_same(name, version, versions.setdefault(name, version))
-    reports = [GpuReport.from_json(part) for part in parts]
     cells: dict[CellKey, list[Measurement]] = {}
     again: list[CellKey] = []
     for report in reports:

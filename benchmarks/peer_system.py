@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from benchmarks.steady import Span, steady
 from benchmarks.systems import Answer, Work
 
 SCRIPT = Path(__file__).with_name("peer_vllm.py")
@@ -28,8 +30,8 @@ class PeerSystem:
 
     It starts in the background; `wait_ready` blocks until it has. `speculative_config` is
     vLLM's, None for plain decoding. `launch` is the command in place of `python` with
-    peer_vllm.py; its engine gets the further options `extra` and takes no more prompts at a time
-    than a work has clients.
+    peer_vllm.py; its engine gets the further options `extra`, takes no more prompts at a time
+    than a work has clients, and tells when each was answered.
     """
 
     def __init__(
@@ -116,14 +118,22 @@ class PeerSystem:
                 "clients": work.at_once,
             }
         )
-        answer = self._read()
-        return Answer(
+        return self._joined(self._read(), work)
+
+    def _joined(self, answer: Mapping[str, Any], work: Work) -> Answer:
+        joined = Answer(
             seconds=answer["seconds"],
             outputs=tuple(tuple(output) for output in answer["outputs"]),
             steps=answer["steps"],
             drafted=answer["drafted"],
             accepted=answer["accepted"],
         )
+        if not self._keeps_clients:
+            return joined
+        counts = [len(output) for output in joined.outputs]
+        spans = [Span(*span) for span in answer["spans"]]
+        part = steady(spans, counts, work.at_once, joined.seconds)
+        return replace(joined, steady_seconds=part.seconds, steady_tokens=part.tokens)
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:

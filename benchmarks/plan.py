@@ -161,6 +161,8 @@ def measure(plan: Plan, sweep: Sweep, row: Row, unit: Unit, repetition: int) -> 
         accepted=answer.accepted,
         cached_prompt_tokens=answer.cached_prompt_tokens,
         outputs=tuple(digest(output) for output in answer.outputs),
+        steady_seconds=answer.steady_seconds,
+        steady_tokens=answer.steady_tokens,
         readings=answer.readings,
     )
 

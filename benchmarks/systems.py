@@ -42,6 +42,8 @@ class Work:
 class Answer:
     """`seconds` from the first request sent to the last answer received.
 
+    `steady_seconds` and `steady_tokens` are those of the part in which all clients were busy, as
+    steady.py counts them; None where nobody took down when each request was sent and answered.
     `readings` are what else was seen meanwhile, by name.
     """
 
@@ -51,6 +53,8 @@ class Answer:
     drafted: int = 0
     accepted: int = 0
     cached_prompt_tokens: int = 0
+    steady_seconds: float | None = None
+    steady_tokens: float | None = None
     readings: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -206,6 +208,8 @@ def test_a_peer_that_is_in_a_shell_environment_answers(
 ) -> None:
     package = tmp_path / "benchmarks"
     package.mkdir()
+    # A package, or one of the same name elsewhere on the path would be taken.
+    (package / "__init__.py").touch()
     (package / "gpu_peer_vllm.py").write_text(PEER)
     (tmp_path / "env.sh").write_text("export FROM_THE_FILE=7\n")
     monkeypatch.setattr("benchmarks.gpu_engines.ROOT", tmp_path)
@@ -230,8 +234,9 @@ for line in sys.stdin:
     if request.get("quit"):
         break
     outputs = [[request["clients"], memory] for _ in request["prompts"]]
-    print(json.dumps({"seconds": 1, "outputs": outputs, "steps": 0, "drafted": 0, "accepted": 0}),
-          flush=True)
+    spans = [[0, 1] for _ in outputs]
+    print(json.dumps({"seconds": 1, "outputs": outputs, "spans": spans,
+                      "steps": 0, "drafted": 0, "accepted": 0}), flush=True)
 """
 
 
@@ -254,6 +259,37 @@ def test_parts_are_merged_and_a_later_cell_replaces_an_earlier_one() -> None:
     assert merged.machine["commit"] == "abc, def"
     assert merged.versions == {"torch": "2", "vllm": "0.26"}
     assert any("Measured again" in note and PLAIN in note for note in merged.notes)
+
+
+def test_parts_whose_speeds_are_counted_differently_are_refused() -> None:
+    old, new = item(PLAIN, 90), replace(item(NGRAM, 90), steady_seconds=1.0, steady_tokens=99.5)
+    for parts in ((old, new), (new, old)):
+        with pytest.raises(ValueError, match=f"steady_seconds: {PLAIN} measured without"):
+            merge_gpu([report(part).to_json() for part in parts])
+    also = replace(new, row=PLAIN)
+    (cell, _) = merge_gpu([report(also).to_json(), report(new).to_json()]).to_json()["cells"]
+    assert cell["tokens_per_second"] == pytest.approx(99.5)
+
+
+def test_a_log_tells_the_speed_that_the_page_shows(tmp_path: Path) -> None:
+    class Steady(Engine):
+        def generate(self, work: Work) -> Answer:
+            answer = super().generate(work)
+            return replace(answer, steady_seconds=2.0, steady_tokens=84.0)
+
+    class Phase(FakePhase):
+        def open(self, stack: ExitStack) -> Opened:
+            return Opened((Row(PLAIN, Steady(100.0), (8,), (0.0,)),), {}, 1.0)
+
+    log = Console(file=io.StringIO())
+    done = measure_phases([Phase("", {}, [])], options(tmp_path), PROMPTS, report(), None, log)
+    assert isinstance(log.file, io.StringIO)
+    assert f"(1) 8 clients, T=0: {PLAIN} 42.0 tokens/s" in log.file.getvalue()
+    assert f"| {PLAIN} | **42** (42–42)<br>" in done.to_markdown()
+    document = json.loads((tmp_path / "gpu.json").read_text())
+    (first, _) = document["measurements"]
+    kept = ("new_tokens", "seconds", "steady_tokens", "steady_seconds")
+    assert [first[name] for name in kept] == [192, 1.92, 84.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def test_prefill_takes_its_share_however_good_the_drafts() -> None:
     assert limit.gain == pytest.approx(1 / (0.25 + 0.75 / 2))
 
 
+def test_what_was_kept_is_of_the_speed_and_prefill_of_the_whole_time() -> None:
+    items = [plain(prefill=0.25), drafted()]
+    items = [replace(one, steady_seconds=0.5, steady_tokens=96.0) for one in items]
+    assert prefill_share(items[:1]) == pytest.approx(0.25)
+    table = ceiling_table(Measurements(items), {NGRAM: PLAIN}, COSTS)
+    # Both are as fast as each other in their steady parts, though not in all their time.
+    assert table.splitlines()[-1].endswith("| 25 % | ×1.51 | ×1.00 | 66 % |")
+
+
 def test_where_nothing_was_verified_there_is_no_ceiling() -> None:
     assert ceiling(Measurements([plain()]), replace(KEY, row=PLAIN), PLAIN, COSTS) is None
     assert ceiling_table(Measurements([plain()]), {PLAIN: PLAIN}, COSTS) == ""

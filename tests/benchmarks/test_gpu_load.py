@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu_load import CLIENT_CPU, Clients, LoadSystem, read_stream
+from benchmarks.gpu_load import CLIENT_CPU, Clients, LoadSystem, Sent, read_stream
 from benchmarks.outrider_system import ServerFailed
+from benchmarks.steady import Span
 from benchmarks.systems import Work
 
+BODY = {"prompt": [1], "max_tokens": 3}
 METRICS = """\
 # TYPE outrider:verify_seconds histogram
 outrider:verify_seconds_bucket{{le="+Inf",step="plain"}} {n}
@@ -122,6 +124,26 @@ def test_answers_come_in_the_prompts_order_with_their_sums(server: Server) -> No
     assert answer.seconds > 0
     assert answer.readings[CLIENT_CPU] >= 0
     assert answer.readings["outrider:verify_seconds{plain}_count"] == 5
+
+
+def test_every_body_has_its_span(server: Server) -> None:
+    with Clients(server.url) as clients:
+        sent = clients.send([json.dumps(BODY).encode()] * 5, 1)
+    moments = [moment for span in sent.spans for moment in span]
+    assert len(moments) == 10 and moments == sorted(moments)
+    assert moments[0] >= 0 and moments[-1] <= sent.seconds
+
+
+def test_the_steady_part_is_that_of_the_spans(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Clients(server.url) as clients:
+        answers = clients.send([json.dumps(BODY).encode()] * 4, 2).answers
+        spans = (Span(0, 4), Span(0, 1), Span(1, 3), Span(3, 7))
+        monkeypatch.setattr(clients, "send", lambda *_: Sent(7.0, 0.1, answers, spans))
+        answer = LoadSystem(clients, {}).generate(work(4, 2))
+    assert (answer.seconds, answer.new_tokens) == (7.0, 12)
+    assert (answer.steady_seconds, answer.steady_tokens) == (4, 9.75)
 
 
 def test_streamed_answers_are_put_together(server: Server) -> None:

@@ -61,6 +61,12 @@ def test_the_page_says_what_clients_card_and_verifier_did() -> None:
     assert "Where the time goes" not in report(item(PLAIN, 1)).to_markdown()
 
 
+def test_shares_of_the_time_are_of_all_of_it() -> None:
+    steady = [replace(one, steady_seconds=0.01, steady_tokens=1.0) for one in ITEMS]
+    found = line(report(*steady).to_markdown(), f"| {BOTH}, 8 clients, T=0 |", "MHz")
+    assert "| 6.40 ms × 20, 50 % |" in found
+
+
 def test_the_page_shows_machine_options_start_up_and_prompts() -> None:
     page = report(*ITEMS).to_markdown()
     for text in (

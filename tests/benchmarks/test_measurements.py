@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.measurements import CellKey, Measurement, Measurements
+from benchmarks.measurements import CellKey, Measurement, Measurements, tokens_a_second
 
 
 def item(row: str, unit: str, seconds: float, repetition: int = 0, **more: object) -> Measurement:
@@ -107,6 +107,27 @@ def test_same_outputs_counts_answers() -> None:
         ]
     )
     assert found.same_outputs(KEY, "slow") == (1, 2)
+
+
+def test_speed_is_of_the_steady_part_where_there_is_one() -> None:
+    steady = item("fast", "a", 1.0, steady_seconds=0.5, steady_tokens=80.0)
+    found = Measurements([steady, item("slow", "a", 2.0)])
+    cell, ratio = found.cell(KEY), found.ratio(KEY, "slow")
+    assert cell is not None and ratio is not None
+    assert (cell.speed.median, ratio.median) == (160.0, 3.2)
+    assert tokens_a_second(found.items) == pytest.approx(180 / 2.5)
+
+
+def test_the_steady_part_has_tokens_and_seconds() -> None:
+    with pytest.raises(ValueError, match="fast, a: steady seconds and tokens go together"):
+        item("fast", "a", 1.0, steady_seconds=0.5)
+
+
+def test_a_steady_part_is_in_the_document_where_there_is_one() -> None:
+    steady = item("fast", "a", 1.0, steady_seconds=0.5, steady_tokens=80.0)
+    assert steady.to_json()["seconds"] == 1.0
+    assert Measurement.from_json(steady.to_json()) == steady
+    assert not {"steady_seconds", "steady_tokens"} & set(item("fast", "a", 1.0).to_json())
 
 
 def test_measurements_survive_json() -> None:

@@ -61,6 +61,13 @@ def test_parts_of_different_machines_are_refused() -> None:
         merge.merge_cpu([cpu("rag"), cpu("chat", machine="other")])
 
 
+def test_parts_whose_speeds_are_counted_differently_are_refused() -> None:
+    steady = cpu("chat")
+    steady["measurements"][0] |= {"steady_seconds": 1.0, "steady_tokens": 6.5}
+    with pytest.raises(ValueError, match="steady_seconds: outrider plain measured without"):
+        merge.merge_cpu([cpu("rag"), steady])
+
+
 def test_cases_that_every_part_has_count_once() -> None:
     merged = merge.merge_exactness([exact(1), exact(4)])
     assert [str(result.case) for result in merged.results] == [

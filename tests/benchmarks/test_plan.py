@@ -117,6 +117,16 @@ def test_sums_of_the_answer_are_kept() -> None:
     assert (found.steps, found.drafted, found.accepted, found.seconds) == (1, 4, 2, 0.5)
 
 
+def test_the_steady_part_of_the_answer_is_kept() -> None:
+    class Steady(Echo):
+        def generate(self, work: Work) -> Answer:
+            return replace(super().generate(work), steady_seconds=0.25, steady_tokens=6.5)
+
+    found = run(plan(Row("a", Steady(), (1,), (0.0,))))[0]
+    assert (found.steady_seconds, found.steady_tokens) == (0.25, 6.5)
+    assert run(plan(*rows("a")))[0].steady_seconds is None
+
+
 def test_the_observer_hears_of_every_sweep() -> None:
     swept: list[tuple[Sweep, int]] = []
 
