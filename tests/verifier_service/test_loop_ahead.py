@@ -119,8 +119,13 @@ class SlowSource(ToySource):
 
 
 class SpyController(Controller):
-    waits: list[float]
-    spent: list[float]
+    def __init__(self, ceiling: int, costs: CostTable, *, adaptive: bool) -> None:
+        super().__init__(ceiling, costs, adaptive=adaptive)
+        self.waits: list[float] = []
+        self.spent: list[float] = []
+        self.unused: list[int] = []
+        self.looks: list[tuple[int, int, bool]] = []
+        self.begun: list[bool] = []
 
     def observe_wait(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -146,13 +151,13 @@ def run(
     requests: Sequence[Request],
     *,
     foresees: bool = False,
+    kinds: tuple[type[SlowSource], type[SpyController]] = (SlowSource, SpyController),
 ) -> SimpleNamespace:
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
     engine = AheadEngine(clock)
-    source = SlowSource(clock, guess, knows, foresees)
-    controller = SpyController(4, CostTable.from_profile({1: 0.005, 33: 0.006}), adaptive=False)
-    controller.waits, controller.spent = [], []
+    source = kinds[0](clock, guess, knows, foresees)
+    controller = kinds[1](4, CostTable.from_profile({1: 0.005, 33: 0.006}), adaptive=False)
     scheduler = Scheduler(
         engine.cache,
         controller,
@@ -239,6 +244,62 @@ def test_the_host_is_sure_only_where_nobody_is_asked(monkeypatch: pytest.MonkeyP
     plain.num_speculative_tokens = 0
     seen = run(monkeypatch, nothing, lambda _: True, [plain])
     assert seen.engine.sure == [False] + [True] * 11
+
+
+class BlindController(SpyController):
+    """Every step behind which nothing was seen may be begun blindly; drafts are always held for."""
+
+    def begins_blindly(self, unused: int) -> bool:
+        self.unused.append(unused)
+        return unused == 0
+
+    def observe_look(self, unused: int, found: int, *, holds: bool) -> None:
+        self.looks.append((unused, found, holds))
+
+    def observe_begun(self, sequences: int, seconds: float, *, blindly: bool) -> None:
+        self.begun.append(blindly)
+
+
+class SeeingSource(SlowSource):
+    """Behind the outcomes with these numbers there are drafts, of one sequence."""
+
+    drafts: tuple[int, ...] = ()
+
+    def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
+        super().behind(outcomes)
+        return Expected(int(len(self.outcomes) in self.drafts), 0)
+
+
+def test_steps_are_begun_blindly_until_drafts_were_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SeeingSource, "drafts", (4, 5))
+    seen = run(
+        monkeypatch,
+        nothing,
+        lambda _: True,
+        [request("a")],
+        kinds=(SeeingSource, BlindController),
+    )
+    plain = run(monkeypatch, nothing, lambda _: True, [request("a")])
+    assert seen.tokens == plain.tokens
+    # The prompt is no steady step. What is seen behind the fourth outcome comes too late for the
+    # step that was begun already, so the next one is looked for: there are drafts, and it is held.
+    assert (
+        seen.engine.sure
+        == [False, True, True, True, True, False, True, True, True, True] + [True] * 2
+    )
+    assert [begins for _, begins in seen.engine.asked] == [True] * 4 + [False] + [True] * 6
+    controller = seen.controller
+    assert controller.looks[:6] == [
+        (0, 0, False),
+        (0, 0, False),
+        (0, 0, False),
+        (0, 1, True),
+        (1, 1, True),
+        (0, 0, False),
+    ]
+    # The step behind the one that was held was planned; all others were begun without a look.
+    assert controller.begun == [True] * len(controller.begun)
+    assert len(controller.begun) == 9
 
 
 def test_a_prediction_of_its_own_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
