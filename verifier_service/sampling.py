@@ -16,6 +16,7 @@ from torch import Tensor
 from verifier_service.filters import filter_logits
 from verifier_service.messages import Sampling
 from verifier_service.noise import VocabularyNoise, row_keys
+from verifier_service.transfers import to_device
 
 # Quotients by less could leave float32; such rows are greedy, as they are in every other sense.
 GREEDY_BELOW = 1e-5
@@ -114,13 +115,15 @@ def pack_rows(
             seed[row:end] = [sampling.seed] * count
         position[row:end] = range(first, first + count)
         row = end
+    real = to_device(torch.tensor([temperature, top_p, min_p], dtype=torch.float32), device)
+    whole = to_device(torch.tensor([top_k, seed, position], dtype=torch.int64), device)
     return RowSampling(
-        torch.tensor(temperature, dtype=torch.float32).to(device, non_blocking=True),
-        torch.tensor(top_k, dtype=torch.int64).to(device, non_blocking=True),
-        torch.tensor(top_p, dtype=torch.float32).to(device, non_blocking=True),
-        torch.tensor(min_p, dtype=torch.float32).to(device, non_blocking=True),
-        torch.tensor(seed, dtype=torch.int64).to(device, non_blocking=True),
-        torch.tensor(position, dtype=torch.int64).to(device, non_blocking=True),
+        temperature=real[0],
+        top_k=whole[0],
+        top_p=real[1],
+        min_p=real[2],
+        seed=whole[1],
+        position=whole[2],
     )
 
 

@@ -11,7 +11,7 @@ torch.compile sees an opaque function of tensors and one compiled layer serves a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -48,7 +48,8 @@ class StepLayout:
     """Where one step reads and writes. `write_slots` [total] int64 are the tokens' cache slots.
 
     `spans` is the CPU's layout; the tensors behind it are CUDA's: `cu_query` [n+1], `used` [n],
-    `table` [n, pages], all int32.
+    `table` [n, pages], all int32. With `parts` it has none of these but those of its parts, each
+    behind the number of its tokens; their own `write_slots` are the whole step's.
     """
 
     write_slots: Tensor
@@ -59,6 +60,7 @@ class StepLayout:
     table: Tensor | None = None
     max_query: int = 0
     max_key: int = 0
+    parts: tuple[tuple[int, StepLayout], ...] = ()
 
 
 class PagedCache:
@@ -144,11 +146,26 @@ def _attend(
         cache, layout, layer, key[0].transpose(0, 1), value[0].transpose(0, 1)
     )
     tokens = query[0].transpose(0, 1)
-    if layout.table is not None:
-        pages = cache.keys[layer], cache.values[layer]
-        return attend_pages(tokens, *pages, layout, scale, window).unsqueeze(0)
-    mixed = attend_spans(tokens, keys, values, layout.spans, scale, window)
-    return mixed.contiguous().unsqueeze(0)
+
+    def attend(query: Tensor, part: StepLayout) -> Tensor:
+        if part.table is not None:
+            pages = cache.keys[layer], cache.values[layer]
+            return attend_pages(query, *pages, part, scale, window)
+        return attend_spans(query, keys, values, part.spans, scale, window)
+
+    return attend_parts(tokens, layout, attend).contiguous().unsqueeze(0)
+
+
+def attend_parts(
+    query: Tensor, layout: StepLayout, attend: Callable[[Tensor, StepLayout], Tensor]
+) -> Tensor:
+    """`attend` over queries [T, heads, size] of a layout, or of each of its parts."""
+    if not layout.parts:
+        return attend(query, layout)
+    queries = query.split([count for count, _ in layout.parts])
+    return torch.cat(
+        [attend(some, part) for some, (_, part) in zip(queries, layout.parts, strict=True)]
+    )
 
 
 def write_cache(

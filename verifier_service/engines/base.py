@@ -100,7 +100,7 @@ class Engine(Protocol):
         """One forward over all chunks; a verdict for each that samples, None for the others.
 
         `meanwhile` is called once, as soon as the device has its work; first of all where the host
-        computes.
+        computes, or takes longer to launch the work than the device to do it. Not where that fails.
         An engine that can begin the next step unasked asks `goes_on` first, at most once and as
         soon as it knows the verdicts; if that says so the step is begun before `run` returns.
         Where the host is `sure` to say so of all sequences that do not end, an engine may begin it

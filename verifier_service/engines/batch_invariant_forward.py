@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from verifier_service.engines import batch_invariant_pages, fused, lean
-from verifier_service.engines.attention import PagedCache, StepLayout
+from verifier_service.engines.attention import PagedCache, StepLayout, attend_parts
 from verifier_service.engines.base import CacheShape
 from verifier_service.engines.batch_invariant import by_rows, configure_matmul, invariant_packer
 from verifier_service.engines.batch_invariant_attention import attend_tiles
@@ -97,7 +97,11 @@ def choose_paged_invariant(
     def run(ids: Tensor, positions: Tensor, layout: StepLayout, rows: Tensor | None) -> Tensor:
         def attend(query: Tensor, layer: int) -> Tensor:
             pages = cache.keys[layer], cache.values[layer]
-            return batch_invariant_pages.attend_fixed(query, *pages, layout, decoder.scale)
+
+            def attend_part(query: Tensor, part: StepLayout) -> Tensor:
+                return batch_invariant_pages.attend_fixed(query, *pages, part, decoder.scale)
+
+            return attend_parts(query, layout, attend_part)
 
         return decoder(ids, positions, layout.write_slots, cache.flat, attend, rows)
 
@@ -111,7 +115,7 @@ def choose_paged_invariant(
     _check_forward(forward, wanted, trials, "fused decoder", loaded.compute)
     words = ", compiled" if compiled else ""
     description = f"fused decoder{words}, batch-invariant"
-    return Chosen(forward, description, _MIN_PAGED_TOKENS, captured)
+    return Chosen(forward, description, _MIN_PAGED_TOKENS, captured, compiled)
 
 
 def _reference(loaded: LoadedModel, cache: PagedCache, step: StepTensors) -> Tensor:

@@ -6,7 +6,7 @@ until the verdicts are tensors of the engine's device; the host reads one small 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -40,8 +40,15 @@ class Chooser:
         return self._noise
 
     def verdicts(self, logits: Tensor, choices: Choices, chunks: Sequence[Chunk]) -> list[Verdict]:
-        """Verdicts of the chunks that choose, in order; logits [R, V] are the target's own.
+        """See `begin`; waits for what it gives."""
+        return self.begin(logits, choices, chunks)()
 
+    def begin(
+        self, logits: Tensor, choices: Choices, chunks: Sequence[Chunk]
+    ) -> Callable[[], list[Verdict]]:
+        """Have the device choose; the function waits for the verdicts of the chunks, in order.
+
+        All chunks choose; logits [R, V] are the target's own.
         A round ends before the first row in which nothing is allowed; one that would begin there
         has a refusal instead of tokens.
         """
@@ -67,11 +74,13 @@ class Chooser:
             q=self._q(choices, chunks),
         )
         result = verify(self._rule, inputs, self._noise)
-        verdicts = [
-            Verdict(count, tokens[: count + 1])
-            for count, tokens in zip(result.accepted.tolist(), result.tokens.tolist(), strict=True)
-        ]
-        return verdicts if empty is None else _cut(verdicts, empty.tolist(), chunks)
+        told = torch.cat((result.accepted.unsqueeze(1), result.tokens), dim=1)
+
+        def read() -> list[Verdict]:
+            verdicts = [Verdict(row[0], row[1 : row[0] + 2]) for row in told.tolist()]
+            return verdicts if empty is None else _cut(verdicts, empty.tolist(), chunks)
+
+        return read
 
     def _q(self, choices: Choices, chunks: Sequence[Chunk]) -> SparseQ | None:
         if self._rule is RejectionRule.COUPLED or all(

@@ -18,6 +18,7 @@ from verifier_service.engines.base import Chunk
 from verifier_service.logit_edits import Allowed, Bias, LogitEdits, Masks, Penalties
 from verifier_service.messages import Sampling
 from verifier_service.penalties import TokenCounts, has_penalties
+from verifier_service.transfers import to_device
 
 Ids = npt.NDArray[np.int64]
 
@@ -170,10 +171,7 @@ class _Parts:
 
     def tensors(self, device: torch.device) -> LogitEdits:
         def moved(parts: list[npt.NDArray[np.generic]], axis: int = 0) -> Tensor:
-            tensor = torch.from_numpy(np.concatenate(parts, axis=axis))
-            if device.type == "cpu":
-                return tensor
-            return tensor.pin_memory().to(device, non_blocking=True)
+            return to_device(torch.from_numpy(np.concatenate(parts, axis=axis)), device)
 
         penalties = None
         if self._penalised:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from verifier_service.engines import fused, lean
-from verifier_service.engines.attention import PagedCache, StepLayout, attend_pages
+from verifier_service.engines.attention import PagedCache, StepLayout, attend_pages, attend_parts
 from verifier_service.engines.base import CacheShape, Chunk
 from verifier_service.engines.buckets import Bucket
 from verifier_service.engines.captured_choice import rows_with_logits
@@ -40,13 +40,15 @@ Forward = Callable[[StepTensors], Tensor]
 class Chosen:
     """A forward, what it is in words, and the fewest tokens it takes.
 
-    `captured` is the same over a bucket's inputs, where that can be captured and replayed.
+    `captured` is the same over a bucket's inputs, where that can be captured and replayed;
+    `compiled` says whether a compiler has joined its operators.
     """
 
     forward: Forward
     description: str
     min_tokens: int = 1
     captured: BucketForward | None = None
+    compiled: bool = False
 
 
 def choose_forward(
@@ -107,9 +109,13 @@ def choose_paged(
         def run(ids: Tensor, positions: Tensor, layout: StepLayout, rows: Tensor | None) -> Tensor:
             def attend(query: Tensor, layer: int) -> Tensor:
                 pages = cache.keys[layer], cache.values[layer]
-                if kernel is not None and kernel.serves(query, pages[0], layout):
-                    return kernel.attend(query, *pages, layout, decoder.scale)
-                return attend_pages(query, *pages, layout, decoder.scale, 0)
+
+                def attend_part(query: Tensor, part: StepLayout) -> Tensor:
+                    if kernel is not None and kernel.serves(query, pages[0], part):
+                        return kernel.attend(query, *pages, part, decoder.scale)
+                    return attend_pages(query, *pages, part, decoder.scale, 0)
+
+                return attend_parts(query, layout, attend_part)
 
             return decoder(ids, positions, layout.write_slots, cache.flat, attend, rows)
 
@@ -121,18 +127,18 @@ def choose_paged(
             return run(inputs.ids, inputs.positions, layout, rows_with_logits(inputs))
 
         if _same(forward(sample).float(), wanted.float(), loaded.compute):
-            return Chosen(forward, f"fused decoder{words}", 2, captured)
+            return Chosen(forward, f"fused decoder{words}", 2, captured, compiled)
         refusal = "its logits differ from those of transformers' modules"
     _log.info("the fused decoder does not serve this model: %s", refusal)
     if compiled and not _compile(loaded.module, len(loaded.layers), device):
-        words = ""
+        compiled, words = False, ""
 
     def modules_captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
         layout = bucket_layout(inputs, bucket, loaded.max_model_len)
         rows = rows_with_logits(inputs)
         return run_modules(loaded.module, cache, inputs.ids, inputs.positions, layout, rows)
 
-    return Chosen(modules, f"transformers' modules{words}", 2, modules_captured)
+    return Chosen(modules, f"transformers' modules{words}", 2, modules_captured, compiled)
 
 
 def bucket_layout(inputs: StepInputs, bucket: Bucket, max_key: int) -> StepLayout:

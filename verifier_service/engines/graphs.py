@@ -142,6 +142,21 @@ class GraphRunner:
             return Launched(bucket, step.logits, None, _nothing)
         return Launched(bucket, step.logits, *step.choose(choosing), choosing)
 
+    def choose(self, chunks: Sequence[Chunk], logits: Tensor) -> Launched | None:
+        """Start the choice alone, on logits [R, V] that another forward gave for these chunks.
+
+        None where it is not captured. What was begun is forgotten: these rounds went on without.
+        """
+        self._ahead = None
+        choosing = self._needs.of(chunks) if self._coupled else Choosing.OUTSIDE
+        bucket = None if choosing is Choosing.OUTSIDE else self.find(chunks)
+        if bucket is None:
+            return None
+        self._buffers.fill(chunks, bucket)
+        step = self._steps[bucket]
+        step.logits[: logits.shape[0]].copy_(logits)
+        return Launched(bucket, step.logits, *step.choose(choosing), choosing)
+
     def has_begun(self, chunks: Sequence[Chunk]) -> bool:
         """Whether a launch of these chunks has nothing left to do: it was begun ahead."""
         return self._ahead is not None and self._ahead.serves(chunks) is not None
@@ -269,30 +284,6 @@ class _Copy:
             return self._read, _nothing
         self._event.record()
         return self._read, self._event.synchronize
-
-
-def cuda_capture() -> Capture:
-    """Captures CUDA graphs that share one pool of memory."""
-    pool = torch.cuda.graph_pool_handle()
-    stream = torch.cuda.Stream()
-
-    def capture(function: Replay) -> Replay:
-        # What made the inputs must be done before another stream reads them.
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                function()
-        torch.cuda.current_stream().wait_stream(stream)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-            function()
-        replay: Replay = graph.replay
-        # The first replay takes longer, and what cannot be replayed should fail at the start.
-        replay()
-        return replay
-
-    return capture
 
 
 def _nothing() -> None:

@@ -5,10 +5,11 @@ Knows chunks and blocks; does not know the model. Built on the host and copied t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,6 +17,9 @@ from verifier_service.engines.attention import SequenceSpan, StepLayout, causal_
 from verifier_service.engines.base import CacheShape, Chunk
 from verifier_service.engines.logprobs import prompt_rows
 from verifier_service.kv_cache import is_contiguous
+from verifier_service.transfers import to_device
+
+Table = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,6 @@ class StepTensors:
     positions: Tensor
     rows: Tensor
     layout: StepLayout
-    choices: Choices
 
 
 def pack(
@@ -52,34 +55,40 @@ def pack(
     group: int,
     device: torch.device,
     min_tokens: int = 1,
+    rounds: int = 0,
+    longest_round: int = 1,
 ) -> StepTensors:
     """The tensors of a step; `group` is the number of query heads that share a kv head.
 
-    Fewer than `min_tokens` are padded with rows that nobody reads.
+    Fewer than `min_tokens` are padded with rows that nobody reads. The first `rounds` chunks, if
+    any, get an attention of their own, for rounds of one token or of up to `longest_round`.
     """
-    ids: list[int] = []
-    positions: list[int] = []
-    slots: list[np.ndarray] = []
-    for chunk in chunks:
-        ids.extend(chunk.ids)
-        positions.extend(range(chunk.start, chunk.start + len(chunk.ids)))
-        slots.append(_slots(chunk.blocks, cache.block_size, chunk.start, len(chunk.ids)))
-    for _ in range(min_tokens - len(ids)):
-        ids.append(0)
-        positions.append(0)
-        slots.append(np.array([cache.num_blocks * cache.block_size]))
-    write = _to(torch.from_numpy(np.concatenate(slots)), device)
+    size = cache.block_size
+    lengths = np.array([len(chunk.ids) for chunk in chunks])
+    starts = np.array([chunk.start for chunk in chunks])
+    bounds = lengths.cumsum()
+    tokens = int(bounds[-1])
+    owner = np.repeat(np.arange(len(chunks)), lengths)
+    table = _table(chunks)
+    # Padding: the first id there is, in the block that nobody reads.
+    total = max(tokens, min_tokens)
+    ids, positions = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
+    slots = np.full(total, cache.num_blocks * size)
+    ids[:tokens] = list(chain.from_iterable([chunk.ids for chunk in chunks]))
+    positions[:tokens] = (starts + lengths - bounds)[owner] + np.arange(tokens)
+    page, offset = np.divmod(positions[:tokens], size)
+    slots[:tokens] = table[owner, page] * size + offset
+    write = to_device(torch.from_numpy(slots), device)
     layout = (
-        StepLayout(write, spans=_spans(chunks, cache.block_size, group))
-        if device.type == "cpu"
-        else _paged_layout(write, chunks, device)
+        _in_parts(write, chunks, table, rounds, longest_round, size, group)
+        if rounds
+        else _layout(write, chunks, table, size, group)
     )
     return StepTensors(
-        ids=_to(torch.tensor(ids), device),
-        positions=_to(torch.tensor(positions), device),
-        rows=_to(_rows(chunks), device),
+        ids=to_device(torch.from_numpy(ids), device),
+        positions=to_device(torch.from_numpy(positions), device),
+        rows=to_device(_rows(chunks), device),
         layout=layout,
-        choices=pack_choices(chunks, device),
     )
 
 
@@ -97,20 +106,64 @@ def pack_choices(chunks: list[Chunk], device: torch.device) -> Choices:
         draft_ids[b, : chunk.drafts] = chunk.ids[len(chunk.ids) - chunk.drafts :]
         first += count
     return Choices(
-        row_index=_to(torch.from_numpy(row_index), device),
-        draft_ids=_to(torch.from_numpy(draft_ids), device),
-        draft_lengths=_to(torch.tensor([c.drafts for c in choosing], dtype=torch.int64), device),
+        row_index=to_device(torch.from_numpy(row_index), device),
+        draft_ids=to_device(torch.from_numpy(draft_ids), device),
+        draft_lengths=to_device(
+            torch.tensor([c.drafts for c in choosing], dtype=torch.int64), device
+        ),
     )
-
-
-def _to(tensor: Tensor, device: torch.device) -> Tensor:
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _slots(blocks: list[int], size: int, start: int, count: int) -> np.ndarray:
     """Cache slots of positions start … start + count - 1."""
     position = np.arange(start, start + count)
     return np.asarray(blocks)[position // size] * size + position % size
+
+
+def _table(chunks: list[Chunk]) -> Table:
+    """Each chunk's blocks in a row, then zeros."""
+    table = np.zeros((len(chunks), max(len(chunk.blocks) for chunk in chunks)), dtype=np.int64)
+    for row, chunk in enumerate(chunks):
+        table[row, : len(chunk.blocks)] = chunk.blocks
+    return table
+
+
+def _layout(write: Tensor, chunks: list[Chunk], table: Table, size: int, group: int) -> StepLayout:
+    if _in_pages(write.device):
+        return _paged_layout(write, chunks, table)
+    return StepLayout(write, spans=_spans(chunks, size, group))
+
+
+def _in_pages(device: torch.device) -> bool:
+    """Whether attention reads pages through a table, not one sequence after the other."""
+    return device.type != "cpu"
+
+
+def _in_parts(
+    write: Tensor,
+    chunks: list[Chunk],
+    table: Table,
+    rounds: int,
+    longest: int,
+    size: int,
+    group: int,
+) -> StepLayout:
+    """A step's layout whose first chunks, rounds, are apart from the others.
+
+    A kernel for prompts looks for each sequence's queries in as many places as the longest prompt
+    has, and reads keys once for every query head.
+    """
+    parts = []
+    for part in (slice(0, rounds), slice(rounds, None)):
+        some = chunks[part]
+        count = sum(len(chunk.ids) for chunk in some)
+        parts.append((count, _layout(write, some, table[part], size, group)))
+    most = max(len(chunk.ids) for chunk in chunks[:rounds])
+    if most > 1:
+        # One number for all that have drafts: kernels are made for few of them.
+        most = max(most, longest)
+    count, first = parts[0]
+    return StepLayout(write, parts=((count, replace(first, max_query=most)), parts[1]))
 
 
 def _spans(chunks: list[Chunk], size: int, group: int) -> tuple[SequenceSpan, ...]:
@@ -131,21 +184,20 @@ def _spans(chunks: list[Chunk], size: int, group: int) -> tuple[SequenceSpan, ..
     return tuple(spans)
 
 
-def _paged_layout(write: Tensor, chunks: list[Chunk], device: torch.device) -> StepLayout:
+def _paged_layout(write: Tensor, chunks: list[Chunk], table: Table) -> StepLayout:
     lengths = [len(chunk.ids) for chunk in chunks]
     contexts = [chunk.start + len(chunk.ids) for chunk in chunks]
     width = max(len(chunk.blocks) for chunk in chunks)
-    table = [chunk.blocks + [0] * (width - len(chunk.blocks)) for chunk in chunks]
 
-    def ints(values: list[int] | list[list[int]]) -> Tensor:
-        return _to(torch.tensor(values, dtype=torch.int32), device)
+    def ints(values: list[int] | Table) -> Tensor:
+        return to_device(torch.from_numpy(np.array(values, dtype=np.int32)), write.device)
 
     return StepLayout(
         write,
         cu_query=ints([0, *accumulate(lengths)]),
         cu_key=ints([0, *accumulate(contexts)]),
         used=ints(contexts),
-        table=ints(table),
+        table=ints(table[:, :width]),
         max_query=max(lengths),
         max_key=max(contexts),
     )

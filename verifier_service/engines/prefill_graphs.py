@@ -45,15 +45,14 @@ class PrefillGraphs:
         if bucket is None:
             return None
         launched = self._runner.launch(chunks, bucket)
-        meanwhile()
         sampling = [chunk for chunk in chunks if chunk.samples]
-        if not sampling:
-            return [None] * len(chunks)
-        if launched.result is not None:
-            told = launched.verdicts(len(chunks))
+        if not sampling or launched.result is not None:
+            meanwhile()
+            told = launched.verdicts(len(chunks)) if sampling else []
             return [told[row] if chunk.samples else None for row, chunk in enumerate(chunks)]
         logits = launched.logits[: sum(chunk.drafts + 1 for chunk in sampling)]
         choices = pack_choices(sampling, self._device)
-        chosen = self._chooser.verdicts(logits, choices, sampling)
-        verdicts = iter(with_logprobs(logits, sampling, chosen))
+        read = self._chooser.begin(logits, choices, sampling)
+        meanwhile()
+        verdicts = iter(with_logprobs(logits, sampling, read()))
         return [next(verdicts) if chunk.samples else None for chunk in chunks]

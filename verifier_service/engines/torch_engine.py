@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
 import torch
 
@@ -26,12 +26,12 @@ from verifier_service.engines.base import (
 from verifier_service.engines.batch_invariant_forward import check_device, choose_invariant
 from verifier_service.engines.capturing import Capturing
 from verifier_service.engines.choosing import Chooser
+from verifier_service.engines.cuda_capture import cuda_capture
 from verifier_service.engines.device_time import device_time
+from verifier_service.engines.eager_steps import EagerSteps
 from verifier_service.engines.forward import Chosen, choose_forward
-from verifier_service.engines.graphs import Capture, GraphRunner, Launched, cuda_capture
-from verifier_service.engines.layout import pack, pack_choices
+from verifier_service.engines.graphs import Capture, GraphRunner, Launched
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
-from verifier_service.engines.logprobs import with_logprobs
 from verifier_service.engines.prefill_graphs import PrefillGraphs
 from verifier_service.engines.run_ahead import expect, expect_blindly
 from verifier_service.engines.start_progress import stage
@@ -81,8 +81,6 @@ class TorchEngine:
             stage("compiling the forward, or finding it compiled") if slow else nullcontext(),
         ):
             chosen = choose(self._loaded, self._paged, self._cache_shape, self._device, compiled)
-        self._forward = chosen.forward
-        self._min_tokens = chosen.min_tokens
         _log.info("forward: %s", chosen.description)
         self._device_time = device_time(self._device)
         self._graphs: GraphRunner | None = None
@@ -90,6 +88,16 @@ class TorchEngine:
         if _replays(self._device) and not settings.enforce_eager:
             with torch.inference_mode():
                 self._capture(settings, chosen, compiled)
+        self._eager = EagerSteps(
+            chosen,
+            self._cache_shape,
+            self._loaded.group,
+            self._chooser,
+            self._device,
+            self._device_time,
+            self._graphs,
+            settings.draft_ceiling + 1,
+        )
         self._info = _info(settings, self._loaded, self._device, chosen.description)
 
     @property
@@ -116,77 +124,55 @@ class TorchEngine:
     ) -> list[Verdict | None]:
         """See `Engine.run`. Verifications and short prefills are replayed where captured."""
         verifying = [chunk for chunk in chunks if _is_verification(chunk)]
+        prompts: list[Chunk] = []
+        if len(verifying) < len(chunks):
+            prompts = [chunk for chunk in chunks if not _is_verification(chunk)]
         # Rounds that were begun ahead are not worth a second time beside a prompt.
         begun = self._graphs is not None and self._graphs.has_begun(verifying)
-        if self._prefill is not None and len(verifying) < len(chunks) and not begun:
+        if self._prefill is not None and prompts and not begun:
             replayed = self._prefill.serve(chunks, meanwhile)
             if replayed is not None:
                 return replayed
+        if verifying and prompts and not begun and self._eager.is_bound_by_device(chunks):
+            return _in_order(chunks, *self._eager.run_together(verifying, prompts, meanwhile))
         bucket = None
         if self._graphs is not None and verifying:
             bucket = self._graphs.find(verifying)
         if self._graphs is None or bucket is None:
-            # Launching takes the host longer than what it has to do meanwhile.
-            meanwhile()
-            return self._run_eagerly(chunks)
+            return self._eager.run(chunks, meanwhile)
         launched = self._graphs.launch(verifying, bucket)
-        sure = sure and len(verifying) == len(chunks) and self._begin_blindly(chunks, launched)
-        meanwhile()
-        verdicts: list[Verdict | None] = []
+        read = None
         if launched.result is None:
-            verdicts = self._choose_eagerly(launched, verifying)
-        if len(verifying) == len(chunks):
-            if launched.result is not None:
-                chosen = launched.verdicts(len(chunks))
-                if sure:
-                    self._graphs.tell(chosen)
-                    if goes_on is None or not goes_on(chosen):
-                        self._graphs.forget_next()
-                elif goes_on is not None:
-                    limit = self._loaded.max_model_len
-                    following = expect(chunks, chosen, self._cache_shape, limit)
-                    if following is not None and goes_on(chosen):
-                        self._graphs.begin_next(following, launched)
-                verdicts = [*chosen]
-            return verdicts
-        # The host prepares the prefill while the device verifies.
-        others = iter(self._read_prompts([c for c in chunks if not _is_verification(c)]))
-        verified = iter(verdicts or launched.verdicts(len(verifying)))
-        return [next(verified) if _is_verification(chunk) else next(others) for chunk in chunks]
+            read = self._eager.choose_on(launched, verifying)
+        if prompts:
+            # The host prepares the prefill while the device verifies.
+            others = self._read_prompts(prompts, meanwhile)
+            verified = launched.verdicts(len(verifying)) if read is None else read()
+            return _in_order(chunks, verified, others)
+        sure = sure and self._begin_blindly(chunks, launched)
+        meanwhile()
+        if read is not None:
+            return read()
+        chosen = launched.verdicts(len(chunks))
+        if sure:
+            self._graphs.tell(chosen)
+            if goes_on is None or not goes_on(chosen):
+                self._graphs.forget_next()
+        elif goes_on is not None:
+            limit = self._loaded.max_model_len
+            following = expect(chunks, chosen, self._cache_shape, limit)
+            if following is not None and goes_on(chosen):
+                self._graphs.begin_next(following, launched)
+        return [*chosen]
 
     def _begin_blindly(self, chunks: Sequence[Chunk], launched: Launched) -> bool:
         assert self._graphs is not None
         following = expect_blindly(chunks, self._cache_shape, self._loaded.max_model_len)
         return following is not None and self._graphs.begin_blindly(following, launched)
 
-    def _read_prompts(self, chunks: list[Chunk]) -> list[Verdict | None]:
-        replayed = None if self._prefill is None else self._prefill.serve(chunks)
-        return self._run_eagerly(chunks) if replayed is None else replayed
-
-    def _run_eagerly(self, chunks: list[Chunk]) -> list[Verdict | None]:
-        step = pack(chunks, self._cache_shape, self._loaded.group, self._device, self._min_tokens)
-        sampling = [chunk for chunk in chunks if chunk.samples]
-        with self._launching():
-            logits = self._forward(step)
-            if not sampling:
-                return with_logprobs(logits, chunks, [None] * len(chunks))
-            choosing = sum(chunk.drafts + 1 for chunk in sampling)
-            verdicts = iter(self._chooser.verdicts(logits[:choosing], step.choices, sampling))
-        answers = [next(verdicts) if chunk.samples else None for chunk in chunks]
-        return with_logprobs(logits, chunks, answers)
-
-    def _choose_eagerly(self, launched: Launched, chunks: list[Chunk]) -> list[Verdict | None]:
-        """Tokens that need more than the captured choice: edits, log-probabilities, other rules."""
-        rows = sum(len(chunk.ids) for chunk in chunks)
-        logits = launched.logits[:rows]
-        choices = pack_choices(chunks, self._device)
-        with self._launching():
-            verdicts = self._chooser.verdicts(logits, choices, chunks)
-        return with_logprobs(logits, chunks, [*verdicts])
-
-    def _launching(self) -> AbstractContextManager[None]:
-        """Around what is given to the device outside of captures, for its account."""
-        return nullcontext() if self._device_time is None else self._device_time.launch()
+    def _read_prompts(self, chunks: list[Chunk], meanwhile: Meanwhile) -> list[Verdict | None]:
+        replayed = None if self._prefill is None else self._prefill.serve(chunks, meanwhile)
+        return self._eager.run(chunks, meanwhile) if replayed is None else replayed
 
     def _capture(self, settings: VerifierSettings, chosen: Chosen, compiled: bool) -> None:
         assert chosen.captured is not None
@@ -292,6 +278,16 @@ def _replays(device: torch.device) -> bool:
 def _is_verification(chunk: Chunk) -> bool:
     """Whether every id of the chunk has a row of logits that chooses, and nobody asks for more."""
     return chunk.samples and len(chunk.ids) == chunk.drafts + 1 and not chunk.prompt_logprobs
+
+
+def _in_order(
+    chunks: Sequence[Chunk],
+    verified: Sequence[Verdict | None],
+    others: Sequence[Verdict | None],
+) -> list[Verdict | None]:
+    """The verdicts of a step, of its rounds and of its other chunks."""
+    rounds, rest = iter(verified), iter(others)
+    return [next(rounds) if _is_verification(chunk) else next(rest) for chunk in chunks]
 
 
 def _info(

@@ -15,6 +15,7 @@ from torch import Tensor
 from outrider.sparse_q import TOTAL_MASS
 from verifier_service.messages import SparseRow
 from verifier_service.sampling import RowSampling, SamplingFlags
+from verifier_service.transfers import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +89,4 @@ def pack_q(
             else:
                 ids[b, j, 0] = token
                 masses[b, j, 0] = TOTAL_MASS
-    return SparseQ(ids.to(device, non_blocking=True), masses.to(device, non_blocking=True))
+    return SparseQ(to_device(ids, device), to_device(masses, device))

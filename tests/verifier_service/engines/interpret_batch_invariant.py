@@ -134,7 +134,7 @@ def forward() -> None:
 
     def on_pages(chunks: Any, *rest: Any) -> StepTensors:
         step = pack(chunks, *rest)
-        pages = layout._paged_layout(step.layout.write_slots, chunks, CPU)
+        pages = layout._paged_layout(step.layout.write_slots, chunks, layout._table(chunks))
         return dataclasses.replace(step, layout=pages)
 
     def kernel(layer: Any, x: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ from tests.verifier_service.engines.test_torch_engine import (
     llama,
     reference,
 )
-from verifier_service.engines import torch_engine
+from verifier_service.engines import eager_steps, torch_engine
 from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.engines.captured_choice import Choosing, choosing_of, verdict_rows
+from verifier_service.engines.eager_steps import EagerSteps
 from verifier_service.engines.step_buffers import StepInputs
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.messages import RejectionRule, Sampling
@@ -115,9 +116,9 @@ def test_a_step_is_replayed_only_where_it_was_captured(
     target = paged_engine(llama, monkeypatch)
     prefill(target, 2)
     packed: list[int] = []
-    pack = torch_engine.pack
+    pack = eager_steps.pack
     monkeypatch.setattr(
-        torch_engine,
+        eager_steps,
         "pack",
         lambda chunks, *rest: packed.append(len(chunks)) or pack(chunks, *rest),
     )
@@ -133,7 +134,7 @@ def test_drafts_of_predictions_are_replayed_where_nothing_else_speculates(
     changes = {"num_speculative_tokens": 0, "num_prediction_tokens": 2, "max_num_seqs": 2}
     target = paged_engine(llama, monkeypatch, **changes)
     prefill(target, 1)
-    monkeypatch.setattr(torch_engine, "pack", None)
+    monkeypatch.setattr(eager_steps, "pack", None)
     drafts = drafts_for(target, 0, GREEDY)[:2]
     (verdict,) = target.run([verify(0, PROMPTS[0], drafts, GREEDY)])
     assert verdict is not None and verdict.tokens[:2] == drafts
@@ -171,7 +172,7 @@ def test_filters_are_part_of_the_captured_step(
     samplings = [filtered, RANDOM, GREEDY, filtered]
     plain = rounds(engine(llama), samplings, [4, 1, 2, 0])
     target = paged_engine(llama, monkeypatch)
-    monkeypatch.setattr(TorchEngine, "_choose_eagerly", None)
+    monkeypatch.setattr(EagerSteps, "choose_on", None)
     assert rounds(target, samplings, [4, 1, 2, 0]) == plain
 
 

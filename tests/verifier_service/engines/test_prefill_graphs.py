@@ -12,7 +12,7 @@ import pytest
 from tests.verifier_service.engines.paged import paged_engine
 from tests.verifier_service.engines.test_graphs import GREEDY, PROMPTS, RANDOM, table, verify
 from tests.verifier_service.engines.test_torch_engine import any_model, engine, llama
-from verifier_service.engines import graphs, prefill_graphs, torch_engine
+from verifier_service.engines import eager_steps, graphs, prefill_graphs
 from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.engines.buckets import Bucket
 from verifier_service.engines.graphs import GraphRunner, Launched
@@ -46,7 +46,7 @@ def read(row: int, ids: list[int], sampling: Sampling, begin: int = 0, end: int 
 
 def replays_only(target: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> TorchEngine:
     """An engine that fails where it would run a step uncaptured."""
-    monkeypatch.setattr(torch_engine, "pack", None)
+    monkeypatch.setattr(eager_steps, "pack", None)
     return target
 
 
@@ -208,13 +208,13 @@ def test_what_is_not_captured_runs_as_it_did(
     plain = engine(llama)
     wanted = [plain.run(chunks) for chunks in steps]
     packed: list[int] = []
-    pack = torch_engine.pack
+    pack = eager_steps.pack
 
     def counting(chunks: list[Chunk], *rest: object) -> object:
         packed.append(len(chunks))
         return pack(chunks, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(torch_engine, "pack", counting)
+    monkeypatch.setattr(eager_steps, "pack", counting)
     for chunks, said in zip(steps, wanted, strict=True):
         assert [v and v.tokens for v in target.run(chunks)] == [v and v.tokens for v in said]
     assert packed == [1, 1, 4]
