@@ -183,10 +183,10 @@ class ProposerAnswers:
             unknown.update(sequence_id for sequence_id, _ in outcomes if not slow)
             return
         for sequence_id, ids in outcomes:
-            told = self._mirrors.behind(sequence_id, ids)
-            if told.outcome is not None or told.rest is not None:
+            offered = self._mirrors.offers_behind(sequence_id, ids)
+            if offered:
                 known.add(sequence_id)
-            elif not told.covered and not slow:
+            elif offered is None and not slow:
                 unknown.add(sequence_id)
 
     def missed(self) -> None:

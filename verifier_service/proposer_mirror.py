@@ -96,18 +96,20 @@ class Mirrors:
         ids = tuple(view.ids[mirror.sent :])
         return UNKNOWN if mirror.opening or not ids else _told(mirror.outlook, ids, wanted)
 
-    def behind(self, sequence_id: int, ids: Sequence[int]) -> Told:
-        """What would be answered once exactly `ids` are committed to a sequence."""
+    def offers_behind(self, sequence_id: int, ids: Sequence[int]) -> bool | None:
+        """Whether drafts would be offered once exactly `ids` are committed to a sequence.
+
+        None where that is not known.
+        """
         mirror = self._mirrors.get(sequence_id)
         if mirror is not None:
-            return UNKNOWN if mirror.opening else _told(mirror.outlook, tuple(ids), 1)
+            return None if mirror.opening else mirror.outlook.offers(tuple(ids))
         if sequence_id in self._elsewhere:
-            return NOTHING
+            return False
         reason = self._unserved.get(sequence_id)
         if reason == "over_capacity":
-            full = len(self._mirrors) >= self._limits.max_sequences
-            return NOTHING if full else UNKNOWN
-        return UNKNOWN if reason is None else NOTHING
+            return False if len(self._mirrors) >= self._limits.max_sequences else None
+        return None if reason is None else False
 
     def advance(
         self, views: Sequence[SequenceView], step_id: int, now: float
