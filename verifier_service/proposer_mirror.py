@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from speculation.v1 import proposer_pb2, types_pb2
 
 from verifier_service.messages import Sampling, SequenceView
-from verifier_service.proposer_ask import NOTHING, UNKNOWN, Ask, SentStep, Told
+from verifier_service.proposer_ask import COVERED, NOTHING, UNKNOWN, Ask, SentStep, Told
 from verifier_service.proposer_handshake import ProposerLimits
 from verifier_service.proposer_outlook import Outlook
 from verifier_service.proposer_state import ProposerRecord
@@ -146,9 +146,13 @@ class Mirrors:
 
     def _wanted(self, view: SequenceView) -> int:
         """How many drafts this proposer may give; 0 or less where none."""
-        wanted = min(view.max_draft_tokens, self._limits.max_draft_tokens)
-        limit = self._limits.context_limit
-        return wanted if limit is None else min(wanted, limit - len(view.ids))
+        limits, wanted = self._limits, view.max_draft_tokens
+        if wanted > limits.max_draft_tokens:
+            wanted = limits.max_draft_tokens
+        if limits.context_limit is None:
+            return wanted
+        room = limits.context_limit - len(view.ids)
+        return wanted if wanted < room else room
 
     def _mirror_of(self, sequence_id: int, length: int) -> Mirror | None:
         mirror = self._mirrors.get(sequence_id)
@@ -251,9 +255,12 @@ class Mirrors:
 
 def _told(outlook: Outlook, ids: tuple[int, ...], wanted: int) -> Told:
     outcome = outlook.block_behind(ids)
-    covered = outlook.excludes(ids)
-    rest = None if covered or outcome is not None else outlook.rest_behind(ids)
-    return Told(covered, outcome, rest, wanted)
+    if outcome is not None:
+        return Told(False, outcome, None, wanted)
+    if outlook.excludes(ids):
+        return COVERED
+    rest = outlook.rest_behind(ids)
+    return UNKNOWN if rest is None else Told(False, None, rest, wanted)
 
 
 def _sampling(sampling: Sampling) -> types_pb2.DraftSampling:
