@@ -21,13 +21,15 @@ class Outlook:
     gave behind what is committed.
     """
 
-    __slots__ = ("_complete", "_complete_block", "_outcomes", "own")
+    __slots__ = ("_complete", "_complete_block", "_excluded", "_outcomes", "own")
 
     def __init__(self) -> None:
         self.own: DraftBlock | None = None
         self._outcomes: dict[tuple[int, ...], proposer_pb2.OutcomeBlock] = {}
         self._complete: proposer_pb2.CompleteOutcomes | None = None
         self._complete_block: tuple[int, ...] = ()
+        # What the claim says of the ids last asked about: a step asks of the same ones three times.
+        self._excluded: tuple[tuple[int, ...], bool] | None = None
 
     def __len__(self) -> int:
         """The number of outcomes that have a block."""
@@ -55,7 +57,7 @@ class Outlook:
         named = len(claim.token_ids)
         if named != len(claim.accepted) or named > MAX_NAMED:
             return False
-        self._complete = claim
+        self._complete, self._excluded = claim, None
         self._complete_block = () if self.own is None else self.own.token_ids
         return True
 
@@ -102,6 +104,12 @@ class Outlook:
         claim = self._complete
         if claim is None or not ids or ids in self._outcomes:
             return False
+        if self._excluded is None or self._excluded[0] != ids:
+            self._excluded = ids, self._reads_out(claim, ids)
+        return self._excluded[1]
+
+    def _reads_out(self, claim: proposer_pb2.CompleteOutcomes, ids: tuple[int, ...]) -> bool:
+        """Whether a claim says that `ids`, which have no block, can have none."""
         accepted = len(ids) - 1
         if ids[:accepted] != self._complete_block[:accepted]:
             return False
