@@ -6,8 +6,8 @@ Knows survival chances and step seconds; knows no blocks, proposers or history.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
-from operator import itemgetter
+from itertools import accumulate, chain, repeat
+from operator import sub, truediv
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from verifier_service.costs import CostTable, Floats
 # The chances of each row's drafts.
 Survivals = Sequence[Sequence[float]]
 
-# Drafts from which on arrays are worth their calls.
-_MANY = 16
+# Drafts from which on arrays are worth their calls: between two forwards their code is cold, and
+# takes five times what it does when it is called over and over.
+_MANY = 96
 
 
 @record(frozen=True, slots=True)
@@ -103,31 +104,36 @@ def scan_many(
     rate = float((emitted / (alone + waited)).max())
     worth = emitted - rate * step
     taken = int(worth.argmax())
-    owners = np.repeat(np.arange(len(survivals)), list(map(len, survivals)))
-    counts = np.bincount(owners[order[:taken]], minlength=len(survivals))
-    return rate, float(worth[taken] - worth[0]), counts.tolist()
+    lengths = list(map(len, survivals))
+    if taken == len(chances):
+        counts = lengths
+    elif taken:
+        owners = np.repeat(np.arange(len(survivals)), lengths)
+        counts = np.bincount(owners[order[:taken]], minlength=len(survivals)).tolist()
+    else:
+        counts = [0] * len(survivals)
+    return rate, float(worth[taken] - worth[0]), counts
 
 
 def scan_few(
     survivals: Survivals, sequences: int, step: Floats, alone: Floats, waited: float
 ) -> tuple[float, float, list[int]]:
     """The same to the last bit, without arrays."""
-    slots = [(chance, row) for row, survival in enumerate(survivals) for chance in survival]
-    slots.sort(key=itemgetter(0), reverse=True)
-    total = float(sequences)
-    emitted = [total]
-    for chance, _ in slots[: len(step) - 1]:
-        total += chance
-        emitted.append(total)
-    rate = max(
-        tokens / (seconds + waited) for tokens, seconds in zip(emitted, alone.tolist(), strict=True)
-    )
-    worth = [
-        tokens - rate * seconds for tokens, seconds in zip(emitted, step.tolist(), strict=True)
-    ]
+    chances = list(chain.from_iterable(survivals))
+    # Stable, as above; whole lists at once, since every round of a loop here costs as much.
+    order = sorted(range(len(chances)), key=chances.__getitem__, reverse=True)
+    del order[len(step) - 1 :]
+    emitted = list(accumulate(map(chances.__getitem__, order), initial=float(sequences)))
+    rate = max(map(truediv, emitted, (alone + waited).tolist()))
+    worth = list(map(sub, emitted, (rate * step).tolist()))
     best = max(worth)
     taken = worth.index(best)
-    counts = [0] * len(survivals)
-    for _, row in slots[:taken]:
-        counts[row] += 1
+    lengths = list(map(len, survivals))
+    if taken == len(chances):
+        counts = lengths
+    else:
+        counts = [0] * len(survivals)
+        owners = list(chain.from_iterable(map(repeat, range(len(lengths)), lengths)))
+        for slot in order[:taken]:
+            counts[owners[slot]] += 1
     return rate, best - worth[0], counts

@@ -7,7 +7,6 @@ which a block is dropped and counted. Whether a block is *current* is decided el
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import isfinite
 
 from speculation.v1 import proposer_pb2, types_pb2
@@ -57,7 +56,7 @@ def check_block(
     if q_form is None:
         agreed = ", ".join(form.value for form in q_forms.values())
         raise BadBlockError("unsupported_q_form", f"q form {block.q_form}; agreed on: {agreed}")
-    confidences = tuple(block.confidences)
+    confidences = tuple(block.confidences) if block.confidences else ()
     # Comparisons do not see a NaN, the sum does.
     if confidences and not (
         len(confidences) == len(ids)
@@ -68,23 +67,22 @@ def check_block(
         raise BadBlockError(
             "bad_confidence", f"{confidences} is not one number of 0..1 for each of {len(ids)} ids"
         )
-    if block.match_length > block.base_length:
-        raise BadBlockError(
-            "bad_match_length", f"match of {block.match_length} in {block.base_length} ids"
-        )
+    base_length, match_length = block.base_length, block.match_length
+    if match_length > base_length:
+        raise BadBlockError("bad_match_length", f"match of {match_length} in {base_length} ids")
     q: tuple[SparseRow, ...] = ()
     if block.HasField("q") or (q_form is QForm.SPARSE and ids):
         q = _check_q(block.q, ids, q_form, vocabulary_size)
     return DraftBlock(
-        proposer=proposer,
-        base_length=block.base_length,
-        token_ids=ids,
-        q_form=q_form,
-        q=q,
-        match_length=block.match_length,
-        confidences=confidences,
-        draft_ns=block.draft_ns,
-        lookahead_hit=lookahead,
+        proposer,
+        base_length,
+        ids,
+        q_form,
+        q,
+        match_length,
+        confidences,
+        block.draft_ns,
+        lookahead,
     )
 
 
@@ -92,11 +90,18 @@ def cut_block(block: DraftBlock, length: int) -> DraftBlock:
     """The block's first `length` drafts; exact for any q, since the cut looks at no id."""
     if len(block.token_ids) <= length:
         return block
-    return replace(
-        block,
-        token_ids=block.token_ids[:length],
-        q=block.q[:length],
-        confidences=block.confidences[:length],
+    # By place: `replace` takes several times as long, for each sequence between two forwards.
+    return DraftBlock(
+        block.proposer,
+        block.base_length,
+        block.token_ids[:length],
+        block.q_form,
+        block.q[:length],
+        block.match_length,
+        block.confidences[:length],
+        block.draft_ns,
+        block.lookahead_hit,
+        block.refused,
     )
 
 

@@ -15,6 +15,7 @@ from verifier_service.draft_checks import cut_block
 from verifier_service.messages import DraftBlock, SequenceView
 from verifier_service.proposer_ahead import LookaheadReader
 from verifier_service.proposer_ask import (
+    COVERED,
     NOTHING,
     Ask,
     ForeseenAnswer,
@@ -156,17 +157,24 @@ class ProposerAnswers:
         if len(self._outstanding) >= self._most_outstanding:
             # Nothing would be sent.
             return answer
+        mirrors, reader = self._mirrors, self._reader
         asked = 0
         for view in views:
-            told = self._mirrors.foreseen(view)
-            asked += told is not NOTHING
-            block = self._reader.read_ahead(told.outcome, used=False)
+            told = mirrors.foreseen(view)
+            if told is NOTHING:
+                continue
+            asked += 1
+            if told is COVERED:
+                continue
+            block = None
+            if told.outcome is not None:
+                block = reader.read_ahead(told.outcome, used=False)
             if block is not None:
                 answer.blocks[view.sequence_id] = cut_block(block, told.wanted)
-            elif not told.covered:
-                answer.unknown.add(view.sequence_id)
-                if told.rest is not None:
-                    answer.stopgaps[view.sequence_id] = cut_block(told.rest, told.wanted)
+                continue
+            answer.unknown.add(view.sequence_id)
+            if told.rest is not None:
+                answer.stopgaps[view.sequence_id] = cut_block(told.rest, told.wanted)
         if self._pace.slow or not is_worth_a_wait(len(answer.unknown), asked):
             answer.unknown.clear()
         return answer
@@ -183,10 +191,10 @@ class ProposerAnswers:
             unknown.update(sequence_id for sequence_id, _ in outcomes if not slow)
             return
         for sequence_id, ids in outcomes:
-            told = self._mirrors.behind(sequence_id, ids)
-            if told.outcome is not None or told.rest is not None:
+            offered = self._mirrors.offers_behind(sequence_id, ids)
+            if offered:
                 known.add(sequence_id)
-            elif not told.covered and not slow:
+            elif offered is None and not slow:
                 unknown.add(sequence_id)
 
     def missed(self) -> None:

@@ -81,5 +81,5 @@ class ForeseenAnswer:
     unknown: set[int] = field(default_factory=set)
 
 
-# NOTHING: not even asked.
-UNKNOWN, NOTHING = Told(covered=False), Told(covered=True)
+# What most views are told, made once. NOTHING: not even asked.
+UNKNOWN, COVERED, NOTHING = Told(covered=False), Told(covered=True), Told(covered=True)

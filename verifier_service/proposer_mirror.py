@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from speculation.v1 import proposer_pb2, types_pb2
 
 from verifier_service.messages import Sampling, SequenceView
-from verifier_service.proposer_ask import NOTHING, UNKNOWN, Ask, SentStep, Told
+from verifier_service.proposer_ask import COVERED, NOTHING, UNKNOWN, Ask, SentStep, Told
 from verifier_service.proposer_handshake import ProposerLimits
 from verifier_service.proposer_outlook import Outlook
 from verifier_service.proposer_state import ProposerRecord
@@ -96,18 +96,20 @@ class Mirrors:
         ids = tuple(view.ids[mirror.sent :])
         return UNKNOWN if mirror.opening or not ids else _told(mirror.outlook, ids, wanted)
 
-    def behind(self, sequence_id: int, ids: Sequence[int]) -> Told:
-        """What would be answered once exactly `ids` are committed to a sequence."""
+    def offers_behind(self, sequence_id: int, ids: Sequence[int]) -> bool | None:
+        """Whether drafts would be offered once exactly `ids` are committed to a sequence.
+
+        None where that is not known.
+        """
         mirror = self._mirrors.get(sequence_id)
         if mirror is not None:
-            return UNKNOWN if mirror.opening else _told(mirror.outlook, tuple(ids), 1)
+            return None if mirror.opening else mirror.outlook.offers(tuple(ids))
         if sequence_id in self._elsewhere:
-            return NOTHING
+            return False
         reason = self._unserved.get(sequence_id)
         if reason == "over_capacity":
-            full = len(self._mirrors) >= self._limits.max_sequences
-            return NOTHING if full else UNKNOWN
-        return UNKNOWN if reason is None else NOTHING
+            return False if len(self._mirrors) >= self._limits.max_sequences else None
+        return None if reason is None else False
 
     def advance(
         self, views: Sequence[SequenceView], step_id: int, now: float
@@ -144,9 +146,13 @@ class Mirrors:
 
     def _wanted(self, view: SequenceView) -> int:
         """How many drafts this proposer may give; 0 or less where none."""
-        wanted = min(view.max_draft_tokens, self._limits.max_draft_tokens)
-        limit = self._limits.context_limit
-        return wanted if limit is None else min(wanted, limit - len(view.ids))
+        limits, wanted = self._limits, view.max_draft_tokens
+        if wanted > limits.max_draft_tokens:
+            wanted = limits.max_draft_tokens
+        if limits.context_limit is None:
+            return wanted
+        room = limits.context_limit - len(view.ids)
+        return wanted if wanted < room else room
 
     def _mirror_of(self, sequence_id: int, length: int) -> Mirror | None:
         mirror = self._mirrors.get(sequence_id)
@@ -249,9 +255,12 @@ class Mirrors:
 
 def _told(outlook: Outlook, ids: tuple[int, ...], wanted: int) -> Told:
     outcome = outlook.block_behind(ids)
-    covered = outlook.excludes(ids)
-    rest = None if covered or outcome is not None else outlook.rest_behind(ids)
-    return Told(covered, outcome, rest, wanted)
+    if outcome is not None:
+        return Told(False, outcome, None, wanted)
+    if outlook.excludes(ids):
+        return COVERED
+    rest = outlook.rest_behind(ids)
+    return UNKNOWN if rest is None else Told(False, None, rest, wanted)
 
 
 def _sampling(sampling: Sampling) -> types_pb2.DraftSampling:

@@ -100,6 +100,18 @@ def test_a_claim_holds_for_one_round() -> None:
     assert w.round(view(1, ids))[1]
 
 
+def test_what_a_claim_said_is_forgotten_with_it() -> None:
+    answers = iter([[(0, 7)], [(0, 9)]])
+    w = world(ScriptedProposer(ends=lambda ids: next(answers)))
+    w.round(view(1, [1, 2], k=2))
+    w.settle()
+    assert w.pool.behind([(1, [9])]) == (0, 0)
+    w.round(view(1, [1, 2], k=4))
+    w.settle()
+    assert w.pool.behind([(1, [9])]) == (0, 1)
+    assert w.pool.behind([(1, [7])]) == (0, 0)
+
+
 def test_a_claim_is_void_once_the_same_text_is_asked_about_again() -> None:
     answers: Iterator[list[tuple[int, int]] | None] = iter([[], None])
     w = world(ScriptedProposer(ends=lambda ids: next(answers)))
