@@ -83,7 +83,7 @@ class ServeOptions(SecurityOptions):
     enable_force_include_usage: bool = False
     tool_call_parser: Literal["hermes", "llama3_json", "mistral"] = "hermes"
     enforce_eager: bool = False
-    max_captured_prefill_tokens: Annotated[int, Field(ge=0)] = 512
+    max_captured_prefill_tokens: Annotated[int, Field(ge=0)] = 2048
     no_compile: bool = False
     engine_process: bool | None = None
     trust_request_chat_template: bool = False

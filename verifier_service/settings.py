@@ -71,7 +71,7 @@ class VerifierSettings:
     num_speculative_tokens_per_batch_size: DraftSchedule | None = None
     compile: bool = True
     enforce_eager: bool = False
-    max_captured_prefill_tokens: int = 512
+    max_captured_prefill_tokens: int = 2048
     threads: int | None = None
     log_level: str = "info"
     drain_seconds: float = 5.0

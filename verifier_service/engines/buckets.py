@@ -17,7 +17,10 @@ _QUERIES = (1, 2, 3, 5, 9, 17, 33)
 _FEWEST = 2
 # Tokens of a captured prefill. Fewer than the first cost the device what the first does, and many
 # more take the device longer than it takes the host to launch their operators one by one.
-_PROMPT_TOKENS = (64, 128, 192, 256, 384, 512, 768, 1024)
+_PROMPT_TOKENS = (
+    *(64, 128, 192, 256, 384, 512, 640, 768, 896, 1024),
+    *(1152, 1280, 1408, 1536, 1792, 2048),
+)
 # Attention looks at every sequence that a bucket has room for, so there are some for few.
 _PROMPT_SEQUENCES = (8, 32, 128)
 # The most rows of a captured prefill that choose a token.

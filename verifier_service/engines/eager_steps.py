@@ -27,7 +27,7 @@ Answers = list[Verdict | None]
 # By whether the forward is compiled: a step of more tokens takes the device longer to compute than
 # its launches take the host. (An 8B model on an H200: 21 us a token; 25 to 45 ms to launch its
 # operators one by one.)
-_BOUND_BY_HOST = {True: 512, False: 2048}
+_BOUND_BY_HOST = {True: 1280, False: 2048}
 
 
 @dataclass(frozen=True, slots=True)
