@@ -13,7 +13,7 @@ from verifier_service.costs import CostTable
 from verifier_service.engines.base import CacheShape
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.loop import Core
-from verifier_service.messages import DraftSource
+from verifier_service.messages import DraftSource, ModelInfo
 from verifier_service.scheduler import Scheduler
 from verifier_service.settings import VerifierSettings
 from verifier_service.simulation.recorder import RoundRecorder
@@ -31,14 +31,22 @@ class Profiled(Protocol):
     ) -> dict[int, float]: ...
 
 
+class ProfiledLong(Profiled, Protocol):
+    """One whose model says how long a context may be."""
+
+    @property
+    def model(self) -> ModelInfo: ...
+
+
 _log = logging.getLogger(__name__)
 
 _PROFILE_COUNTS = (1, 2, 3, 5, 9, 17, 33)
 # Where only requests that predict their answers have drafts, the start need not take as long.
 _PREDICTION_COUNTS = (1, 3, 9)
 _PROFILE_CONTEXT = 256
-# Two of the counts are measured again over a longer context, as long as the model and cache allow.
-_LONG_COUNTS, _LONG_CONTEXT = (1, 9), 1280
+# The least count, and the most up to here, are measured again over a longer context, as long as the
+# model and cache allow.
+_LONG_COUNT, _LONG_CONTEXT = 9, 1280
 # Where steps are captured: a step of many sequences costs what its own capture costs, which the
 # rows of a single sequence do not tell (more than a block of them are no captured step at all).
 _MANY_SEQUENCES, _MANY_ROWS = (2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 3, 5, 9, 17)
@@ -53,11 +61,11 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> CountingCore:
     speculative = settings.num_speculative_tokens > 0
     counts: tuple[int, ...] = _PROFILE_COUNTS
     if engine.captures:
-        counts = _rows(settings.draft_ceiling)
+        counts = profiled_rows(settings.draft_ceiling)
     if not speculative:
         counts = _PREDICTION_COUNTS if settings.draft_ceiling else (1,)
     profile = engine.profile(counts, _PROFILE_CONTEXT)
-    attention = _attention(engine, profile) if speculative else (0.0, 0.0)
+    attention = attention_costs(engine, profile) if speculative else (0.0, 0.0)
     _log.info("step cost by query tokens: %s", _told(profile))
     costs = CostTable.from_profile(profile, _PROFILE_CONTEXT, attention)
     if speculative and engine.captures:
@@ -97,14 +105,14 @@ def build_core(settings: VerifierSettings, source: DraftSource) -> CountingCore:
     )
 
 
-def _rows(draft_ceiling: int) -> tuple[int, ...]:
+def profiled_rows(draft_ceiling: int) -> tuple[int, ...]:
     """Rows of a sequence that a captured step can have, the most among them."""
     return (*(rows for rows in _MANY_ROWS if rows <= draft_ceiling), draft_ceiling + 1)
 
 
 def add_many(costs: CostTable, engine: Profiled, settings: VerifierSettings) -> None:
     """Measure steps of many sequences, too: each number takes about as long as one alone."""
-    counts, cache = _rows(settings.draft_ceiling), engine.cache
+    counts, cache = profiled_rows(settings.draft_ceiling), engine.cache
     for sequences in (n for n in _MANY_SEQUENCES if n <= settings.max_num_seqs):
         if cache.num_blocks // sequences * cache.block_size < _PROFILE_CONTEXT + max(counts):
             return
@@ -118,14 +126,14 @@ def _told(profile: Mapping[int, float]) -> str:
     return ", ".join(f"{rows}: {seconds * 1e3:.1f} ms" for rows, seconds in profile.items())
 
 
-def _attention(engine: TorchEngine, profile: Mapping[int, float]) -> tuple[float, float]:
+def attention_costs(engine: ProfiledLong, profile: Mapping[int, float]) -> tuple[float, float]:
     """Seconds that each context token costs a step, and each (context token, row)."""
-    few, many = _LONG_COUNTS
+    few, many = min(profile), max(count for count in profile if count <= _LONG_COUNT)
     room = min(engine.model.max_model_len, engine.cache.num_blocks * engine.cache.block_size) - many
     longer = min(_LONG_CONTEXT, room) - _PROFILE_CONTEXT
-    if longer <= 0:
+    if longer <= 0 or few == many:
         return 0.0, 0.0
-    measured = engine.profile(_LONG_COUNTS, _PROFILE_CONTEXT + longer)
+    measured = engine.profile((few, many), _PROFILE_CONTEXT + longer)
     rise = [max(measured[count] - profile[count], 0.0) / longer for count in (few, many)]
     per_row = max(rise[1] - rise[0], 0.0) / (many - few)
     return max(rise[0] - few * per_row, 0.0), per_row

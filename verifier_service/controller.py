@@ -169,6 +169,10 @@ class Controller:
         """
         return self._adaptive and self._looks.begins_blindly(unused, max(self._decoding, 1))
 
+    def look_cost(self, sequences: int) -> float:
+        """Seconds that a look takes from a step of so many; 0 where that is not known."""
+        return self._looks.cost(sequences)
+
     def observe_look(self, unused: int, found: int, *, holds: bool) -> None:
         """Take in that behind this step `found` sequences have drafts, or may have.
 

@@ -80,8 +80,9 @@ class Core:
         self._blindly = False
         # Sequences that have drafts behind the last outcome, as far as look-ahead has told.
         self._known = 0
-        # What the last step took behind its forward, in ns, while the device had nothing to do.
-        self._after = 0
+        # When the last step's outcome was read, and when the device had its next work, in ns.
+        self._read: int | None = None
+        self._launched = 0
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self._thread.start()
 
@@ -195,6 +196,7 @@ class Core:
         hidden = begun is not None
         started = time.perf_counter_ns()
         before = 0 if hidden else started - began
+        read, self._read = self._read, None
         drafting = asked or bool(views)
         blindly, self._blindly = self._blindly, False
         unused = self._known if hidden else len(blocks)
@@ -220,16 +222,19 @@ class Core:
         times = StepTimes(waited, spent, before)
         self._pending.extend(scheduler.apply(planned, verdicts, times))
         ended = time.perf_counter_ns()
-        after = 0 if self._begun is not None else ended - ran
-        around = before + after
-        if asked and not hidden and not waited and not prefilled:
-            controller.observe_held(len(blocks), len(chunks), (self._after + before) * 1e-9)
-        self._after = after
+        around = (before + (0 if self._begun is not None else ended - ran)) * 1e-9
+        if hidden:
+            around = 0.0 if blindly else controller.look_cost(len(chunks))
+        elif read is not None:
+            # All that the device stood still, reading and launching included.
+            around = (self._launched - read) * 1e-9
+            if asked and not waited and not prefilled:
+                controller.observe_held(len(blocks), len(chunks), around)
         if asked:
-            known = 0 if hidden else asking
-            controller.observe_wait(self._asking.of(len(chunks), around * 1e-9, known * 1e-9))
+            known = 0.0 if hidden else asking * 1e-9
+            controller.observe_wait(self._asking.of(len(chunks), around, known))
         elif not prefilled:
-            self._asking.observe_plain(len(chunks), around * 1e-9)
+            self._asking.observe_plain(len(chunks), around)
         seconds = (ended - (self._ended or began)) * 1e-9
         if hidden and self._ended is not None:
             controller.observe_begun(len(chunks), seconds, blindly=blindly)
@@ -250,6 +255,7 @@ class Core:
         """
 
         def goes_on(verdicts: Sequence[Verdict]) -> bool:
+            self._read = time.perf_counter_ns()
             if not self._scheduler.is_steady:
                 return False
             if drafting:
@@ -293,6 +299,7 @@ class Core:
 
         They prepare for what comes next: the sooner the better.
         """
+        self._launched = time.perf_counter_ns()
         if views or closed:
             self._source.send(views, closed)
             self._source.collect(wait=False)

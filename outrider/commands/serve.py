@@ -162,7 +162,7 @@ def serve(
     ] = False,
     max_captured_prefill_tokens: Annotated[
         int | None,
-        typer.Option(help="Largest prefill captured as a CUDA graph; 0: none.  [default: 512]"),
+        typer.Option(help="Largest prefill captured as a CUDA graph; 0: none.  [default: 2048]"),
     ] = None,
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")

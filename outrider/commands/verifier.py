@@ -161,7 +161,7 @@ def verifier(
     ] = False,
     max_captured_prefill_tokens: Annotated[
         int, typer.Option(min=0, help="Largest prefill captured as a CUDA graph; 0: none.")
-    ] = 512,
+    ] = 2048,
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Run the model without torch.compile.")
     ] = False,

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from verifier_service.build import add_many
+from verifier_service.build import add_many, attention_costs, profiled_rows
 from verifier_service.costs import CostTable
 from verifier_service.engines.base import CacheShape
+from verifier_service.messages import ModelInfo
 from verifier_service.settings import VerifierSettings
 
 
@@ -65,3 +66,37 @@ def test_added_costs_go_on_learning(tmp_path: Path) -> None:
         costs.observe(16, 8, 8 * 256, 0.009)
     assert costs.seconds(16, 8, 8 * 256) == pytest.approx(0.009, rel=0.02)
     assert costs.seconds(32, 32, 32 * 256) == pytest.approx(0.005 + 32e-5)
+
+
+class Long(Captured):
+    """An engine whose steps get dearer by each token of context, and by each of them and row."""
+
+    def __init__(self, context: int = 4096) -> None:
+        super().__init__(context // 16)
+        self.model = ModelInfo("long", 10, context, (), "none", "none", "none")
+        self.counts: list[tuple[int, ...]] = []
+
+    def profile(
+        self, counts: Sequence[int], context: int, repeats: int = 5, sequences: int = 1
+    ) -> dict[int, float]:
+        self.counts.append(tuple(counts))
+        return {count: 0.005 + context * (1e-6 + 1e-8 * count) for count in counts}
+
+
+@pytest.mark.parametrize("ceiling", [1, 2, 3, 4, 5, 7, 8, 12, 16, 32])
+def test_the_price_of_context_is_told_whatever_the_most_drafts_are(ceiling: int) -> None:
+    engine = Long()
+    profile = engine.profile(profiled_rows(ceiling), 256)
+    by_token, by_row = attention_costs(engine, profile)
+    assert by_token == pytest.approx(1e-6)
+    assert by_row == pytest.approx(1e-8)
+    # Over the longer context, too, no more is measured than two counts that were profiled.
+    assert len(engine.counts[1]) == 2
+    assert set(engine.counts[1]) <= set(engine.counts[0])
+
+
+def test_context_has_no_price_where_there_is_no_room_or_one_count() -> None:
+    engine = Long(context=256)
+    assert attention_costs(engine, engine.profile(profiled_rows(4), 256)) == (0.0, 0.0)
+    engine = Long()
+    assert attention_costs(engine, engine.profile((1,), 256)) == (0.0, 0.0)

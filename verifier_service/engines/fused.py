@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from verifier_service.engines.lean import supports as lean_supports
 from verifier_service.engines.quantized_linear import QuantizedLinear
+from verifier_service.engines.seams import LAYERS, seam
 
 # Queries [T, heads, size] and a layer's number -> [T, heads, size].
 Attend = Callable[[Tensor, int], Tensor]
@@ -160,6 +161,8 @@ class FusedDecoder:
                 slots,
                 caches[layer + 1],
             )
+            if layer + 1 in LAYERS:
+                seam()
         x = self._after(self._blocks[last], attend(query, last), x, self._norm)
         logits: Tensor = self._head(x if rows is None else x[rows])
         return logits

@@ -94,7 +94,7 @@ def test_a_step_of_prompts_has_room_for_the_rows_that_choose() -> None:
 
 @pytest.mark.parametrize(
     ("most", "tokens"),
-    [(0, []), (1, []), (40, [40]), (200, [200, 192, 128, 64]), (8192, [1024, 768])],
+    [(0, []), (1, []), (40, [40]), (200, [200, 192, 128, 64]), (8192, [2048, 1792])],
 )
 def test_prefill_is_captured_up_to_what_is_asked_for(most: int, tokens: list[int]) -> None:
     assert [b.tokens for b in PromptBuckets(4, 2, most)][: len(tokens) or None] == tokens
