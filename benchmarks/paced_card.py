@@ -113,9 +113,9 @@ class PacedCard:
         meanwhile()
         time.sleep(max(ends - time.perf_counter(), 0.0))
         verdicts = [self._verdict(chunk) if chunk.samples else None for chunk in chunks]
-        if not plain or goes_on is None:
-            return verdicts
         told = [verdict for verdict in verdicts if verdict is not None]
+        if goes_on is None or len(told) < len(verdicts):
+            return verdicts
         if blindly is not None:
             if goes_on(told):
                 self._ahead = with_tokens(blindly, told), following_ends

@@ -21,6 +21,7 @@ from verifier_service.core import CoreStats, QueueFullError
 from verifier_service.engines.base import Engine, GoesOn, Verdict
 from verifier_service.messages import (
     DraftSource,
+    Expected,
     Foreseen,
     ModelInfo,
     Output,
@@ -246,7 +247,7 @@ class Core:
         self._ended = ended
 
     def _goes_on(
-        self, planned: Sequence[Planned], unused: int, *, drafting: bool, blindly: bool
+        self, planned: list[Planned], unused: int, *, drafting: bool, blindly: bool
     ) -> GoesOn:
         """Says whether a plain step of the same sequences follows, and notes that it is begun.
 
@@ -256,7 +257,7 @@ class Core:
 
         def goes_on(verdicts: Sequence[Verdict]) -> bool:
             self._read = time.perf_counter_ns()
-            if not self._scheduler.is_steady:
+            if not self._scheduler.goes_on_behind(planned):
                 return False
             if drafting:
                 holds = self._look(planned, verdicts, unused)
@@ -271,22 +272,29 @@ class Core:
 
     def _look(self, planned: Sequence[Planned], verdicts: Sequence[Verdict], unused: int) -> bool:
         """Whether the step behind this one is worth a pause: there are drafts, or may be."""
-        outcomes = [
-            (part.sequence.sequence_id, verdict.tokens)
-            for part, verdict in zip(planned, verdicts, strict=True)
+        outcomes = []
+        opening = 0
+        for part, verdict in zip(planned, verdicts, strict=True):
             # Of the others proposers are never told.
-            if part.sequence.ask_limit > 0
-        ]
-        expected = self._source.behind(outcomes)
+            if part.sequence.ask_limit > 0:
+                if part.decision is PREFILL:
+                    opening += 1
+                else:
+                    outcomes.append((part.sequence.sequence_id, verdict.tokens))
+        expected = self._source.behind(outcomes) if outcomes else Expected(0, 0)
         if expected is None:
             self._known = 0
             return True
         self._known, unknown = expected
+        # Nobody looks ahead of a prompt.
+        unknown += opening
         waits = self._controller.waits_for(unknown)
         self._holds = not waits and self._controller.holds_for(self._known)
         holds = waits or self._holds
-        found = self._known + (unknown if waits else 0)
-        self._controller.observe_look(unused, found, holds=holds)
+        # Behind a prompt there is always a look.
+        if planned[-1].decision is not PREFILL:
+            found = self._known + (unknown if waits else 0)
+            self._controller.observe_look(unused, found, holds=holds)
         return holds
 
     def _foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:

@@ -120,6 +120,23 @@ class Scheduler:
             sequence.decoding and sequence.request.prediction is None for sequence in queues.running
         )
 
+    def goes_on_behind(self, planned: list[Planned]) -> bool:
+        """Whether a plain round of all that this step runs may follow it, in this order.
+
+        Nothing waits, every prompt in it is read to its end, and nobody has drafts of its own.
+        """
+        queues = self._queues
+        return (
+            not queues.waiting
+            and len(planned) == len(queues.running)
+            and all(
+                part.sequence is sequence
+                and part.chunk.samples
+                and sequence.request.prediction is None
+                for part, sequence in zip(planned, queues.running, strict=True)
+            )
+        )
+
     def add(self, request: Request, sink: OutputSink) -> None:
         """Queue a request. Raises QueueFullError, and ValueError for an id that is in use."""
         self._queues.add(request, sink)

@@ -61,8 +61,7 @@ class AheadEngine(ToyEngine):
         verdicts = super().run(chunks, meanwhile=meanwhile)
         self.clock.now = max(self.clock.now, begun)
         told = [verdict for verdict in verdicts if verdict is not None]
-        verifying = all(chunk.samples and len(chunk.ids) == chunk.drafts + 1 for chunk in chunks)
-        if goes_on is not None and verifying:
+        if goes_on is not None and len(told) == len(chunks):
             begins = goes_on(told)
             self.asked.append((told, begins))
             if begins:
@@ -189,7 +188,7 @@ def test_asking_is_free_where_no_draft_can_come(monkeypatch: pytest.MonkeyPatch)
 def test_asking_costs_what_it_takes_where_drafts_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = run(monkeypatch, nothing, lambda _: False, [request("a")])
     # The last step asked for nothing: there is no room for a draft.
-    assert [begins for _, begins in seen.engine.asked] == [False] * 10 + [True]
+    assert [begins for _, begins in seen.engine.asked] == [False] * 11 + [True]
     assert seen.controller.waits == pytest.approx([ASKING_NS * 1e-9] * 10)
     assert seen.controller.spent == pytest.approx([FORWARD_NS * 1e-9] * 11)
 
@@ -219,10 +218,13 @@ def test_the_source_is_asked_of_what_was_committed(monkeypatch: pytest.MonkeyPat
     plain = run(monkeypatch, nothing, lambda _: True, [request("a")])
     assert seen.tokens == plain.tokens
     told = [ids for outcome in seen.source.outcomes for _, ids in outcome]
-    said = [verdict.tokens for verdicts, _ in seen.engine.asked for verdict in verdicts]
+    # Of what follows a prompt nobody could have told.
+    opening, *rounds = seen.engine.asked
+    assert opening[1] is False
+    said = [verdict.tokens for verdicts, _ in rounds for verdict in verdicts]
     assert told == said[: len(told)]
     assert len(told) >= len(said) - 1
-    assert [begins for _, begins in seen.engine.asked][: len(told)] == [
+    assert [begins for _, begins in rounds][: len(told)] == [
         number % 3 > 0 for number in range(1, len(told) + 1)
     ]
 
@@ -287,7 +289,9 @@ def test_steps_are_begun_blindly_until_drafts_were_seen(monkeypatch: pytest.Monk
         seen.engine.sure
         == [False, True, True, True, True, False, True, True, True, True] + [True] * 2
     )
-    assert [begins for _, begins in seen.engine.asked] == [True] * 4 + [False] + [True] * 6
+    assert [begins for _, begins in seen.engine.asked] == [False] + [True] * 4 + [False] + [
+        True
+    ] * 6
     controller = seen.controller
     assert controller.looks[:6] == [
         (0, 0, False),

@@ -181,9 +181,12 @@ class GraphRunner:
         """The step that was begun is not wanted."""
         self._ahead = None
 
-    def begin_next(self, expected: list[Expected], launched: Launched) -> None:
-        """Begin the plain step behind `launched`, whose verdicts were read."""
-        if self._is_on_device(expected, launched):
+    def begin_next(self, expected: list[Expected], launched: Launched | None) -> None:
+        """Begin the plain step behind `launched`, whose verdicts were read.
+
+        None: behind one of which this knows nothing, or not all.
+        """
+        if launched is not None and self._is_on_device(expected, launched):
             following = self._advance(launched)
         else:
             chunks = [one.as_chunk() for one in expected]

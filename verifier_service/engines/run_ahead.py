@@ -1,10 +1,11 @@
 """The plain step that is likely to follow, begun before the host has asked for it.
 
 Knows chunks and what became of them; does not know the device. A plain step behind another step
-needs nothing that the host has yet to find out: its ids are the tokens that were just chosen. It is
-begun at once where every sequence goes on and has room, and its result is used if the host then
-asks for exactly that. If not, it is forgotten: what it wrote to the cache lies behind all that is
-valid, in blocks of the sequence's own, and whatever is launched later comes after it.
+needs nothing that the host has yet to find out: its ids are the tokens that were just chosen, by
+rounds or at the ends of prompts. It is begun at once where every sequence has room, and its result
+is used if the host then asks for that, or for some of its sequences. What it wrote to the cache for
+others lies behind all that is valid, in blocks that were the sequence's own, and whatever is
+launched later comes after it.
 """
 
 from __future__ import annotations
@@ -85,38 +86,50 @@ def expect_blindly(
 ) -> list[Expected] | None:
     """The plain step behind a plain step whose verdicts are not known yet.
 
-    None where a sequence has drafts, or surely ends or lacks room. One that ends by its token has a
-    row that nobody asks for.
+    None where a sequence has drafts or lacks room, or all end. One that ends has a row that nobody
+    asks for.
     """
     following = []
+    ending = 0
     for chunk in chunks:
         start = chunk.start + 1
-        room = min(len(chunk.blocks) * cache.block_size, max_model_len - 1)
-        ended = start + 1 - chunk.prompt_length >= chunk.sampling.max_tokens
-        if chunk.mask is not None or chunk.drafts or ended or start >= room:
+        if chunk.mask is not None or chunk.drafts or start >= _room(chunk, cache, max_model_len):
             return None
-        blocks = tuple(chunk.blocks[: start // cache.block_size + 1])
-        following.append(Expected(-1, start, blocks, chunk))
-    return following
+        ending += start + 1 - chunk.prompt_length >= chunk.sampling.max_tokens
+        following.append(_expected(chunk, -1, start, cache))
+    return following if ending < len(following) else None
 
 
 def expect(
     chunks: Sequence[Chunk], verdicts: Sequence[Verdict], cache: CacheShape, max_model_len: int
 ) -> list[Expected] | None:
-    """The plain step behind a step of these chunks; None where a sequence ends or lacks room."""
+    """The plain step behind a step of these chunks; None where one lacks room, or all end.
+
+    A chunk may be the end of a prompt: its first token goes on as any other does. A sequence that
+    ends has a row that nobody asks for.
+    """
     following = []
+    ending = 0
     for chunk, verdict in zip(chunks, verdicts, strict=True):
-        if chunk.mask is not None or not verdict.tokens:
+        tokens = verdict.tokens
+        if chunk.mask is not None or not tokens:
             return None
-        start = chunk.start + len(verdict.tokens)
-        token = verdict.tokens[-1]
+        start = chunk.start + len(chunk.ids) - chunk.drafts - 1 + len(tokens)
+        if start >= _room(chunk, cache, max_model_len):
+            return None
         sampling = chunk.sampling
-        if verdict.accepted and not sampling.stop_token_ids.isdisjoint(verdict.tokens):
-            return None
-        emitted = start + 1 - chunk.prompt_length
-        room = min(len(chunk.blocks) * cache.block_size, max_model_len - 1)
-        if token in sampling.stop_token_ids or emitted >= sampling.max_tokens or start >= room:
-            return None
-        blocks = tuple(chunk.blocks[: start // cache.block_size + 1])
-        following.append(Expected(token, start, blocks, chunk))
-    return following
+        ending += (
+            start + 1 - chunk.prompt_length >= sampling.max_tokens
+            or tokens[-1] in sampling.stop_token_ids
+            or (verdict.accepted > 0 and not sampling.stop_token_ids.isdisjoint(tokens))
+        )
+        following.append(_expected(chunk, tokens[-1], start, cache))
+    return following if ending < len(following) else None
+
+
+def _room(chunk: Chunk, cache: CacheShape, max_model_len: int) -> int:
+    return min(len(chunk.blocks) * cache.block_size, max_model_len - 1)
+
+
+def _expected(chunk: Chunk, token: int, start: int, cache: CacheShape) -> Expected:
+    return Expected(token, start, tuple(chunk.blocks[: start // cache.block_size + 1]), chunk)

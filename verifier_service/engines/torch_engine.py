@@ -124,31 +124,17 @@ class TorchEngine:
     ) -> list[Verdict | None]:
         """See `Engine.run`. Verifications and short prefills are replayed where captured."""
         verifying = [chunk for chunk in chunks if _is_verification(chunk)]
-        prompts: list[Chunk] = []
         if len(verifying) < len(chunks):
-            prompts = [chunk for chunk in chunks if not _is_verification(chunk)]
-        # Rounds that were begun ahead are not worth a second time beside a prompt.
-        begun = self._graphs is not None and self._graphs.has_begun(verifying)
-        if self._prefill is not None and prompts and not begun:
-            replayed = self._prefill.serve(chunks, meanwhile)
-            if replayed is not None:
-                return replayed
-        if verifying and prompts and not begun and self._eager.is_bound_by_device(chunks):
-            return _in_order(chunks, *self._eager.run_together(verifying, prompts, meanwhile))
-        bucket = None
-        if self._graphs is not None and verifying:
-            bucket = self._graphs.find(verifying)
+            told = self._run_mixed(chunks, verifying, meanwhile)
+            self._go_on(chunks, told, goes_on)
+            return told
+        bucket = None if self._graphs is None else self._graphs.find(chunks)
         if self._graphs is None or bucket is None:
             return self._eager.run(chunks, meanwhile)
-        launched = self._graphs.launch(verifying, bucket)
+        launched = self._graphs.launch(chunks, bucket)
         read = None
         if launched.result is None:
-            read = self._eager.choose_on(launched, verifying)
-        if prompts:
-            # The host prepares the prefill while the device verifies.
-            others = self._read_prompts(prompts, meanwhile)
-            verified = launched.verdicts(len(verifying)) if read is None else read()
-            return _in_order(chunks, verified, others)
+            read = self._eager.choose_on(launched, chunks)
         sure = sure and self._begin_blindly(chunks, launched)
         meanwhile()
         if read is not None:
@@ -158,12 +144,52 @@ class TorchEngine:
             self._graphs.tell(chosen)
             if goes_on is None or not goes_on(chosen):
                 self._graphs.forget_next()
-        elif goes_on is not None:
-            limit = self._loaded.max_model_len
-            following = expect(chunks, chosen, self._cache_shape, limit)
-            if following is not None and goes_on(chosen):
-                self._graphs.begin_next(following, launched)
+        else:
+            self._go_on(chunks, chosen, goes_on, launched)
         return [*chosen]
+
+    def _run_mixed(
+        self, chunks: list[Chunk], rounds: list[Chunk], meanwhile: Meanwhile
+    ) -> list[Verdict | None]:
+        """A step with prompts in it, or parts of them."""
+        graphs = self._graphs
+        # Rounds that were begun ahead are not worth a second time beside a prompt.
+        begun = graphs is not None and graphs.has_begun(rounds)
+        if self._prefill is not None and not begun:
+            replayed = self._prefill.serve(chunks, meanwhile)
+            if replayed is not None:
+                return replayed
+        prompts = [chunk for chunk in chunks if not _is_verification(chunk)]
+        if rounds and not begun and self._eager.is_bound_by_device(chunks):
+            return _in_order(chunks, *self._eager.run_together(rounds, prompts, meanwhile))
+        bucket = graphs.find(rounds) if graphs is not None and rounds else None
+        if graphs is None or bucket is None:
+            return self._eager.run(chunks, meanwhile)
+        launched = graphs.launch(rounds, bucket)
+        read = None
+        if launched.result is None:
+            read = self._eager.choose_on(launched, rounds)
+        # The host prepares the prefill while the device verifies.
+        others = self._read_prompts(prompts, meanwhile)
+        verified = launched.verdicts(len(rounds)) if read is None else read()
+        return _in_order(chunks, verified, others)
+
+    def _go_on(
+        self,
+        chunks: list[Chunk],
+        told: Sequence[Verdict | None],
+        goes_on: GoesOn | None,
+        launched: Launched | None = None,
+    ) -> None:
+        """Begin the plain step behind this one, if all that it is made of is known and wanted."""
+        if goes_on is None or self._graphs is None:
+            return
+        verdicts = [verdict for verdict in told if verdict is not None]
+        if len(verdicts) < len(chunks):
+            return
+        following = expect(chunks, verdicts, self._cache_shape, self._loaded.max_model_len)
+        if following is not None and goes_on(verdicts):
+            self._graphs.begin_next(following, launched)
 
     def _begin_blindly(self, chunks: Sequence[Chunk], launched: Launched) -> bool:
         assert self._graphs is not None

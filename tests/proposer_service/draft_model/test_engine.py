@@ -74,16 +74,16 @@ def test_captured_steps_begun_ahead_say_what_plain_ones_say(
     monkeypatch.setattr(GraphRunner, "begin_blindly", counting)
     none = {"num_speculative_tokens": 0, "num_prediction_tokens": 0}
     captured = paged_engine(llama, monkeypatch, **none)
-    monkeypatch.setattr(torch_engine_module(), "pack", None)
+    monkeypatch.setattr(eager_steps_module(), "pack", None)
     assert played(captured, lookahead=lookahead) == plain
     assert sum(begun) > 6
 
 
-def torch_engine_module() -> object:
+def eager_steps_module() -> object:
     """Where eager steps are packed: without it every step must be a captured one."""
-    from verifier_service.engines import torch_engine
+    from verifier_service.engines import eager_steps
 
-    return torch_engine
+    return eager_steps
 
 
 def test_a_draft_is_what_plain_decoding_of_the_model_says(llama: Path) -> None:

@@ -245,6 +245,55 @@ def test_rounds_begun_ahead_do_not_see_the_prompts_between(
     assert told[0] == told[1]
 
 
+@pytest.mark.parametrize("captured", [0, 64])
+def test_the_round_behind_a_prompts_end_is_begun_at_once(
+    captured: int, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = replace(GREEDY, max_tokens=100)
+    changes = SMALL | {"max_captured_prefill_tokens": captured}
+    launched: list[int] = []
+    launch = GraphRunner.launch
+
+    def counting(self: GraphRunner, chunks: list[Chunk], bucket: Bucket) -> Launched:
+        if not bucket.rows and not self.has_begun(chunks):
+            launched.append(len(chunks))
+        return launch(self, chunks, bucket)
+
+    monkeypatch.setattr(GraphRunner, "launch", counting)
+    told: list[list[object]] = []
+    for target in (engine(llama), paged_engine(llama, monkeypatch, **changes)):
+        ids, new = list(PROMPTS[0]), list(PROMPTS[1])
+        target.run([read(0, ids[:-1], GREEDY)])
+        launched.clear()
+        parts = [replace(verify(0, ids, [], going), prompt_length=4), read(1, new, going)]
+        first, other = target.run(parts, goes_on=lambda _: True)
+        assert first is not None
+        assert other is not None
+        ids += first.tokens
+        new += other.tokens
+        begun = list(launched)
+        both = [
+            replace(verify(0, ids, [], going), prompt_length=4),
+            replace(verify(1, new, [], going), prompt_length=len(PROMPTS[1])),
+        ]
+        told.append([first, other, *target.run(both)])
+        # The second step has nothing left to launch.
+        assert launched == begun
+    assert told[0] == told[1]
+    assert launched[-1] == 2
+
+
+def test_behind_a_part_of_a_prompt_nothing_is_begun(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = paged_engine(llama, monkeypatch, **SMALL)
+    asked: list[int] = []
+    target.run(
+        [read(0, PROMPTS[0], GREEDY, 0, 2)], goes_on=lambda told: bool(asked.append(len(told)))
+    )
+    assert asked == []
+
+
 def test_rounds_begun_ahead_are_not_verified_again_beside_a_prompt(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

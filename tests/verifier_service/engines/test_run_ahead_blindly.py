@@ -149,14 +149,38 @@ def chunk(start: int = 4, **changes: object) -> Chunk:
     [
         (chunk(15), 1000),
         (chunk(8), 10),
-        (chunk(sampling=replace(LONG, max_tokens=3)), 1000),
         (chunk(ids=[4, 9], drafts=1), 1000),
     ],
-    ids=["no room in its blocks", "no room in the model", "its last token", "drafts"],
+    ids=["no room in its blocks", "no room in the model", "drafts"],
 )
-def test_what_surely_ends_or_may_be_longer_is_not_begun(given: Chunk, limit: int) -> None:
+def test_what_has_no_room_or_may_be_longer_is_not_begun(given: Chunk, limit: int) -> None:
     assert expect_blindly([chunk(), given], CACHE, limit) is None
     assert expect_blindly([chunk()], CACHE, limit) is not None
+
+
+def test_one_that_ends_keeps_no_other_waiting() -> None:
+    last = chunk(sampling=replace(LONG, max_tokens=3))
+    begun = expect_blindly([chunk(), last, chunk(6)], CACHE, 1000)
+    assert begun is not None
+    assert [one.start for one in begun] == [5, 5, 7]
+    assert expect_blindly([last, last], CACHE, 1000) is None
+
+
+def test_those_that_are_left_are_served(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, fills: list[int]
+) -> None:
+    """The one that ends is told so by its number of tokens; its row was begun all the same."""
+    short = replace(LONG, max_tokens=2)
+    found = []
+    for target in (engine(llama), paged_engine(llama, monkeypatch)):
+        run = Run(target, [LONG, short, LONG_RANDOM])
+        fills.clear()
+        for rows in ([0, 1, 2], [0, 1, 2], [0, 2], [0, 2], [0, 2]):
+            run.step(steady=True, rows=rows, sure=True)
+        found.append(run.ids)
+    assert found[0] == found[1]
+    # Once at first, and once where the rows that are left are on their own.
+    assert fills == [3, 2]
 
 
 def test_rows_are_found_by_what_is_asked_for() -> None:
