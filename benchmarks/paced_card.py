@@ -35,14 +35,18 @@ class CardTimes:
     sequences: tuple[int, ...] = (1, 8, 32, 128)
     plain: tuple[float, ...] = (4.40e-3, 4.59e-3, 5.29e-3, 7.40e-3)
     further: tuple[float, ...] = (26e-6, 17.5e-6, 10.7e-6, 16.6e-6)
-    prompt: float = 1 / 44_000
+    # Of the first so many of a step, beside weights that are read anyway; then of the others.
+    prompt: tuple[float, float] = (12.5e-6, 21.5e-6)
+    prompts: int = 512
     # From a step's end to the next one's begin, where the host has nothing else to do.
     launch: float = 0.1e-3
 
     def seconds(self, sequences: int, tokens: int, prompt_tokens: int) -> float:
-        plain = float(np.interp(sequences, self.sequences, self.plain)) if sequences else 0.0
+        plain = float(np.interp(sequences, self.sequences, self.plain))
         further = float(np.interp(sequences, self.sequences, self.further))
-        return plain + (tokens - sequences) * further + prompt_tokens * self.prompt
+        cheap = min(prompt_tokens, self.prompts)
+        prompts = cheap * self.prompt[0] + (prompt_tokens - cheap) * self.prompt[1]
+        return plain + (tokens - sequences) * further + prompts
 
 
 class PacedCard:
@@ -100,11 +104,14 @@ class PacedCard:
     ) -> list[Verdict | None]:
         rounds = [chunk for chunk in chunks if len(chunk.ids) == chunk.drafts + 1]
         plain = len(rounds) == len(chunks)
-        ends = self._begun(chunks) if plain else None
+        ends = self._begun(rounds) if rounds else None
+        prompts = sum(len(chunk.ids) for chunk in chunks) - sum(len(c.ids) for c in rounds)
         if ends is None:
-            prompts = sum(len(chunk.ids) for chunk in chunks) - sum(len(c.ids) for c in rounds)
             tokens = sum(len(chunk.ids) for chunk in rounds)
             ends = self._begin(self.step_seconds(len(rounds), tokens, prompts))
+        elif prompts:
+            # Rounds that were begun are not computed again; prompts read all weights once more.
+            ends = self._begin(self.step_seconds(0, 0, prompts))
         limit = self._model.max_model_len
         blindly = expect_blindly(chunks, self._shape, limit) if sure and plain else None
         following_ends = 0.0

@@ -7,6 +7,7 @@ on the engine's thread between two forwards. `docs/controller.md` explains the p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -39,7 +40,8 @@ from verifier_service.switch import OWING, Switch
 
 __all__ = ["Candidate", "Controller", "Decision"]
 
-# While speculation is off, one of so many steps asks behind its launch: answers, too, cost time.
+# While speculation is off, or nobody looks at outcomes, one of so many steps asks behind its
+# launch, for messages and answers cost time, too.
 _ASK_EVERY = 4
 
 
@@ -79,8 +81,10 @@ class Controller:
         # Without adapting nothing is given up, so nothing need be known.
         self._periods = PlainPeriods(plain_share if adaptive else plain_share or 0.0)
         self._held = False
-        # Whether asking costs nothing in this step.
-        self._free = False
+        # Whether asking costs nothing in this step, or is left out.
+        self._free = self._silent = False
+        # Whether the last plain step was not waited for.
+        self._blindly = False
         self._turn = 0
         self._pauses = Pauses()
         self._looks = Looks()
@@ -104,7 +108,9 @@ class Controller:
         `holding`: it was not begun because there are drafts for it.
         """
         self._turn = (self._turn + 1) % _ASK_EVERY
-        self._free = holding or (begun and (self._switch.on or not self._turn))
+        seldom = self._adaptive and begun and (not self._switch.on or self._blindly)
+        self._silent = seldom and self._turn > 0
+        self._free = holding or (begun and not self._silent)
         self._pauses.begin()
         self._decoding = decoding
         speculating = self._switch.on and self._closed() is None
@@ -128,7 +134,7 @@ class Controller:
         0 while waiting for drafts costs more than they save, but for probes.
         """
         most = self._ceiling_of(num_sequences)
-        if most <= 0 or self._held:
+        if most <= 0 or self._held or self._silent:
             return 0
         switch = self._switch
         rows = max(num_sequences, 1)
@@ -167,7 +173,9 @@ class Controller:
 
         `unused`: so many sequences have drafts that this step does not verify.
         """
-        return self._adaptive and self._looks.begins_blindly(unused, max(self._decoding, 1))
+        rows = max(self._decoding, 1)
+        self._blindly = self._adaptive and self._looks.begins_blindly(unused, rows)
+        return self._blindly
 
     def look_cost(self, sequences: int) -> float:
         """Seconds that a look takes from a step of so many; 0 where that is not known."""
@@ -179,7 +187,13 @@ class Controller:
         `holds`: they are worth a pause; `unused` as for `begins_blindly`.
         """
         rows = max(self._decoding, 1)
-        worth = self._pauses.late(found, rows, self.costs.seconds(rows, rows)) if holds else 0.0
+        worth = 0.0
+        if holds:
+            # Drafts that were not used before will not be without a look; others are a token late.
+            most = math.inf if unused else 1.0
+            plain = self.costs.seconds(rows, rows)
+            # The pause that is held has the look in it.
+            worth = self._pauses.gained(found, rows, plain, most) + self._looks.cost(rows)
         self._looks.found(unused, rows, worth)
 
     def observe_begun(self, sequences: int, seconds: float, *, blindly: bool) -> None:

@@ -4,8 +4,7 @@ Knows counts and seconds alone. A plain step behind a plain step can be queued w
 still works: then it never stands still between the two. Or the outcome is read first, to see
 whether look-ahead has drafts behind it: then it stands still for as long as reading, looking and
 launching take. What such a look is worth is known without looking, too: what was to be had behind
-an outcome can be counted while the step that was begun blindly runs. Drafts that were not looked
-for in time are not lost but late: what is left of them is there one token later.
+an outcome can be counted while the step that was begun blindly runs.
 """
 
 from __future__ import annotations

@@ -93,10 +93,14 @@ class Pauses:
         gained = known * load.saved * plain_seconds / max(sequences, 1)
         return self._is_worth(load.hold, gained)
 
-    def late(self, known: int, sequences: int, plain_seconds: float) -> float:
-        """Seconds that are lost where drafts of so many are verified one plain step later."""
-        tokens = known * min(max(self._load(sequences).saved, 0.0), 1.0)
-        return tokens * plain_seconds / max(sequences, 1)
+    def gained(self, known: int, sequences: int, plain_seconds: float, most: float) -> float:
+        """Seconds that drafts of so many save beyond the pause that is held for them, if positive.
+
+        Of each sequence no more than `most` tokens count.
+        """
+        load = self._load(sequences)
+        tokens = known * min(max(load.saved, 0.0), most)
+        return max(tokens * plain_seconds / max(sequences, 1) - load.hold.seconds, 0.0)
 
     def waited(self, unknown: int, sequences: int, seconds: float) -> None:
         """Take in a wait of this step, whose rounds `verified` tells."""

@@ -70,7 +70,7 @@ def test_a_prompt_is_read_and_answered() -> None:
     device = card()
     first = replace(chunk([*PROMPT]), ids=[*PROMPT], start=0)
     assert device.run([first]) == [Verdict(0, [11])]
-    assert busy(device) == pytest.approx(3 / 44_000)
+    assert busy(device) == pytest.approx(4.40e-3 + 3 * 12.5e-6)
 
 
 def test_a_step_takes_what_the_table_says() -> None:
@@ -79,6 +79,7 @@ def test_a_step_takes_what_the_table_says() -> None:
     assert times.seconds(32, 32, 0) == pytest.approx(5.29e-3)
     assert times.seconds(20, 20, 0) == pytest.approx((4.59e-3 + 5.29e-3) / 2)
     assert times.seconds(8, 40, 0) == pytest.approx(4.59e-3 + 32 * 17.5e-6)
+    assert times.seconds(8, 8, 600) == pytest.approx(4.59e-3 + 512 * 12.5e-6 + 88 * 21.5e-6)
     assert card().step_seconds(8, 8) == pytest.approx(SCALE * 4.59e-3)
 
 

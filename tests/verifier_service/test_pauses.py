@@ -1,5 +1,7 @@
 """When an answer that look-ahead has not told is worth a wait."""
 
+import math
+
 import pytest
 
 from verifier_service.pauses import Pauses
@@ -136,12 +138,14 @@ def test_each_number_of_sequences_is_judged_by_its_own_blocks() -> None:
     assert not pauses.holds(4, 8, PLAIN)
 
 
-def test_what_is_late_is_at_most_a_token_late() -> None:
+def test_what_is_gained_is_what_the_pause_leaves() -> None:
     pauses = Pauses()
     held(pauses, 200, 0.0003, accepted=6, known=2, n=8)
-    assert pauses.late(2, 8, PLAIN) == pytest.approx(2 * PLAIN / 8)
+    assert pauses.gained(2, 8, PLAIN, math.inf) == pytest.approx(6 * PLAIN / 8 - 0.0003, rel=0.01)
+    # What is only a token late is worth a token.
+    assert pauses.gained(2, 8, PLAIN, 1.0) == pytest.approx(2 * PLAIN / 8 - 0.0003, rel=0.01)
     held(pauses, 400, 0.0003, accepted=0, known=2, n=8)
-    assert pauses.late(2, 8, PLAIN) == pytest.approx(0.0, abs=1e-6)
+    assert pauses.gained(2, 8, PLAIN, math.inf) == 0.0
 
 
 def test_steps_without_any_draft_tell_nothing_of_blocks() -> None:
