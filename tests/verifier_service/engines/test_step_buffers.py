@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from verifier_service.engines.base import CacheShape, Chunk
 from verifier_service.engines.buckets import Bucket, Buckets
-from verifier_service.engines.step_buffers import StepBuffers, StepInputs
+from verifier_service.engines.step_buffers import StepBuffers
+from verifier_service.engines.step_inputs import StepInputs
 from verifier_service.messages import Sampling
 
 CACHE = CacheShape(num_blocks=60, block_size=4)
@@ -207,11 +208,12 @@ def test_blocks_are_held_as_they_were_filled() -> None:
     blocks = [8, 3]
     chunks = [Chunk([7], 3, blocks, 0, True, SAMPLINGS[1])]
     kept.fill(chunks, bucket_of(chunks))
-    assert kept.holds(0, (8, 3)) and kept.holds(0, (8,))
+    assert kept.holds([(8, 3)]) and kept.holds([(8,)])
+    assert not kept.holds([(3,)])
     blocks.append(9)
-    assert not kept.holds(0, tuple(blocks)), "the device has not heard of it"
+    assert not kept.holds([tuple(blocks)]), "the device has not heard of it"
     kept.fill(chunks, bucket_of(chunks))
-    assert kept.holds(0, tuple(blocks))
+    assert kept.holds([tuple(blocks)])
 
 
 def test_every_input_is_aligned_for_compiled_code() -> None:
