@@ -105,8 +105,10 @@ class DeviceTime:
         while self._pending and self._pending[0][1].query():
             start, end = self._pending.popleft()
             self._seconds += start.elapsed_time(end) * 1e-3
-            # Its end is the newest mark, or where the next launch starts.
             self._free.append(start)
+            # Its end may be where the next launch started, and is the newest mark behind the last.
+            if self._pending and self._pending[0][0] is not end:
+                self._free.append(end)
 
 
 def device_time(device: torch.device) -> DeviceTime | None:

@@ -21,6 +21,9 @@ from verifier_service.engines.step_inputs import StepInputs, StepMemory
 from verifier_service.messages import Sampling
 from verifier_service.sampling import is_greedy
 
+# Up to so many tokens, lists are written faster than numpy is called.
+_FEW_TOKENS = 192
+
 
 class StepBuffers:
     """Inputs for any bucket of at most `sequences` and `tokens`, over a cache of a given shape.
@@ -168,7 +171,7 @@ class StepBuffers:
 
     def _write_tokens(self, chunks: Sequence[Chunk], bucket: Bucket) -> None:
         """Sequences have several tokens, padding has none."""
-        b, count, size = bucket.sequences, len(chunks), self._size
+        b, count = bucket.sequences, len(chunks)
         lengths = [len(chunk.ids) for chunk in chunks]
         used = [chunk.start + length for chunk, length in zip(chunks, lengths, strict=True)]
         bounds = list(accumulate(lengths, initial=0))
@@ -179,31 +182,46 @@ class StepBuffers:
         used += [1] * padding
         keys = accumulate(used, initial=0)
         self._contexts[:, : b + 1] = bounds + [tokens] * padding, list(keys), [*used, 1]
-        if not count:
-            return
-        # Counted from the step's first token, positions and slots are shifted for each sequence.
-        shifts, slots, turned = [], [], []
-        for row, (chunk, first) in enumerate(zip(chunks, bounds[:-1], strict=True)):
-            start = chunk.start
-            page = start // size
-            shifts.append(start - first)
-            slots.append((chunk.blocks[page] - page) * size + start - first)
-            if used[row] > (page + 1) * size:
-                turned.append(row)
-        each = np.array((shifts, slots, range(count)), dtype=np.int64).repeat(lengths, axis=1)
-        each[:2] += self._count_up[:tokens]
-        self._tokens[1:, :tokens] = each
-        arrays = self._arrays
-        arrays["ids"][:tokens] = list(chain.from_iterable([chunk.ids for chunk in chunks]))
-        arrays["drafts"][:count] = [chunk.drafts for chunk in chunks]
-        for row in turned:
-            self._write_slots(row, bounds[row], bounds[row + 1])
+        self._arrays["drafts"][:count] = [chunk.drafts for chunk in chunks]
+        if tokens > _FEW_TOKENS:
+            self._write_many(chunks, bounds, lengths)
+        else:
+            self._write_few(chunks)
 
-    def _write_slots(self, row: int, begin: int, end: int) -> None:
-        """Of tokens in more than one page."""
-        page, offset = np.divmod(self._arrays["positions"][begin:end], self._size)
-        slots = self._arrays["table"][row, page] * self._size + offset
-        self._arrays["slots"][begin:end] = slots
+    def _write_few(self, chunks: Sequence[Chunk]) -> None:
+        """Token by token, and all with one call."""
+        size = self._size
+        ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        owner: list[int] = []
+        for row, chunk in enumerate(chunks):
+            start, length, blocks = chunk.start, len(chunk.ids), chunk.blocks
+            end, page = start + length, start // size
+            ids += chunk.ids
+            positions += range(start, end)
+            owner += [row] * length
+            if end <= (page + 1) * size:
+                shift = (blocks[page] - page) * size
+                slots += range(start + shift, end + shift)
+            else:
+                slots += [blocks[at // size] * size + at % size for at in range(start, end)]
+        self._tokens[:, : len(ids)] = ids, positions, slots, owner
+
+    def _write_many(
+        self, chunks: Sequence[Chunk], bounds: Sequence[int], lengths: Sequence[int]
+    ) -> None:
+        """As many calls for any number of tokens."""
+        arrays, tokens, count = self._arrays, bounds[-1], len(chunks)
+        # Counted from the step's first token, positions are shifted for each sequence.
+        shifts = [chunk.start - bounds[row] for row, chunk in enumerate(chunks)]
+        owner = self._count_up[:count].repeat(lengths)
+        positions = np.array(shifts)[owner] + self._count_up[:tokens]
+        page, offset = np.divmod(positions, self._size)
+        arrays["ids"][:tokens] = list(chain.from_iterable([chunk.ids for chunk in chunks]))
+        arrays["positions"][:tokens] = positions
+        arrays["slots"][:tokens] = arrays["table"][owner, page] * self._size + offset
+        arrays["owner"][:tokens] = owner
 
     def _write_rows(self, chunks: Sequence[Chunk], bucket: Bucket) -> None:
         """The last tokens of each sequence that chooses: one, and one more for each draft."""
