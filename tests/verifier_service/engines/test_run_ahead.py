@@ -12,7 +12,7 @@ from tests.verifier_service.engines.test_graphs import GREEDY, PROMPTS, RANDOM, 
 from tests.verifier_service.engines.test_torch_engine import engine, llama
 from verifier_service.engines import graphs
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
-from verifier_service.engines.run_ahead import Expected, Served, expect
+from verifier_service.engines.run_ahead import Expected, Served, expect, serving
 from verifier_service.engines.step_buffers import StepBuffers
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.messages import Sampling
@@ -102,7 +102,6 @@ def test_what_was_begun_is_compared_once_with_what_is_asked_for(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[object] = []
-    serving = graphs.serving
 
     def counting(expected: list[Expected], chunks: list[Chunk]) -> Served | None:
         compared.append(chunks)
