@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_trace --model FOLDER --data SPEC_BENCH
 
-Knows which loads are traced and the methods whose time is told apart. The report is written after
-each load. A file for chrome://tracing is made of each only where --chrome says so.
+Knows which loads are traced, and how; not what is marked in them. The report is written after each
+load. A file for chrome://tracing is made of each only where --chrome says so.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from rich.console import Console
 from benchmarks.device_profile import profiled, warm_profiler
 from benchmarks.entry import end_with, refuse_to_pull
 from benchmarks.gpu_card import describe_card
-from benchmarks.gpu_idle import RUN, idle
+from benchmarks.gpu_idle import idle
 from benchmarks.gpu_options import describe_model, names, numbers
 from benchmarks.gpu_prompts import load_first_turns
 from benchmarks.gpu_trace_load import Load, proposers, wait_connected
+from benchmarks.gpu_trace_marks import engine_pieces, watched
 from benchmarks.gpu_trace_page import Traced, TraceReport
 from benchmarks.host_marks import Watched, marking
 from benchmarks.machine import describe_machine, public_command
 from benchmarks.report_files import write_report
+from benchmarks.step_kinds import counting
 from outrider import garbage
 from outrider.checkpoints import ModelStore
 from outrider.config import cache_directory
@@ -49,39 +51,26 @@ MODES = ("plain", "both")
 METHODS = ("ngram", "suffix")
 ENGINE_THREAD = "engine"
 LEAST_TOKENS = 4
+# Clients from which on a load is traced at every temperature.
+SEVERAL = 8
 
 
-def watched(engine: type, source: type) -> list[Watched]:
-    """What the engine's thread does in a step, outermost calls first; both are classes."""
-    from verifier_service.controller import Controller
-    from verifier_service.loop import Core
-    from verifier_service.scheduler import Scheduler
+def loads(options: argparse.Namespace) -> list[tuple[str, float, int]]:
+    """Mode, temperature and clients of each load, in order.
 
-    return [
-        Watched(Core, {"_take_commands": "loop: commands", "_flush": "loop: hand out"}),
-        Watched(Core, {"_snapshot": "loop: statistics", "_foreseen": "proposers: foreseen"}),
-        Watched(engine, {"run": RUN, "copy_blocks": "engine: copy blocks"}),
-        Watched(
-            Scheduler,
-            {
-                "admit": "scheduler: admit",
-                "views": "scheduler: views",
-                "plan": "scheduler: plan",
-                "apply": "scheduler: apply",
-            },
-        ),
-        Watched(
-            Controller,
-            {
-                "begin": "controller: begin",
-                "plan": "controller: plan",
-                "observe_step": "controller: observe",
-                "observe_speed": "controller: observe",
-                "observe_wait": "controller: observe",
-            },
-        ),
-        Watched(source, {"send": "proposers: tell", "collect": "proposers: wait"}),
-    ]
+    Every one at the first temperature. What another costs shows where drafts are verified for
+    several at once; the rest would take the card's time for nothing new.
+    """
+    first, *others = options.temperatures
+    found = [(mode, first, count) for mode in options.modes for count in options.clients]
+    for temperature in others:
+        for mode in options.modes:
+            found += [
+                (mode, temperature, count)
+                for count in options.clients
+                if mode != "plain" and count >= SEVERAL
+            ]
+    return found
 
 
 def trace(
@@ -91,7 +80,10 @@ def trace(
     chrome: Path | None = None
     if options.chrome is not None:
         options.chrome.mkdir(parents=True, exist_ok=True)
-        chrome = options.chrome / f"trace-{mode}-{load.clients}.json.gz"
+        name = f"trace-{mode}-{load.clients}-T{load.temperature:g}.json.gz"
+        chrome = options.chrome / name
+    from verifier_service.controller import Controller
+
     with load:
         load.wait_until_decoding(options.settle_tokens)
         account = _account(load)
@@ -99,6 +91,7 @@ def trace(
         own = _own_idle(account, _account(load))
         with (
             marking(kinds, ENGINE_THREAD) as host,
+            counting(Controller) as steps,
             profiled(options.device, chrome) as profile,
         ):
             traced, counted = _speed(load, options.seconds)
@@ -114,6 +107,7 @@ def trace(
         verifying=round(counted / max(found.steps, 1), 3),
         speculation=state,
         own_idle=own,
+        steps=steps,
         idle=found,
     )
     return made, host.missing
@@ -205,27 +199,21 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
         # As the engine's own process does once it serves.
         garbage.settle()
         warm_profiler(options.device)
-        kinds = watched(TorchEngine, type(backend.source))
+        kinds = [*watched(TorchEngine, type(backend.source)), *engine_pieces()]
         wait_connected(backend.proposers, len(addresses))
-        for mode in options.modes:
-            for count in options.clients:
-                load = Load(
-                    backend.core,
-                    prompts,
-                    count,
-                    options.temperature,
-                    options.new_tokens,
-                    mode != "plain",
-                )
-                made, missing = trace(kinds, load, options, mode)
-                report = replace(
-                    report, traces=(*report.traces, made), missing=tuple(dict.fromkeys(missing))
-                )
-                write_report(report, options.out, options.name)
-                console.print(
-                    f"{mode}, {count} clients: idle {100 * made.idle.idle:.1f} %, "
-                    f"{made.untraced:.0f} tokens/s"
-                )
+        for mode, temperature, count in loads(options):
+            load = Load(
+                backend.core, prompts, count, temperature, options.new_tokens, mode != "plain"
+            )
+            made, missing = trace(kinds, load, options, mode)
+            report = replace(
+                report, traces=(*report.traces, made), missing=tuple(dict.fromkeys(missing))
+            )
+            write_report(report, options.out, options.name)
+            console.print(
+                f"{mode}, {count} clients, T={temperature:g}: idle {100 * made.idle.idle:.1f} %, "
+                f"{made.untraced:.0f} tokens/s"
+            )
         report = replace(report, complete=True)
         write_report(report, options.out, options.name)
     console.print(report.to_markdown(), markup=False, soft_wrap=True)
@@ -244,7 +232,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     add("--modes", type=names, default=list(MODES), help=f"of {', '.join(MODES)}")
     add("--clients", type=numbers(int), default=[1, 8, 32])
-    add("--temperature", type=float, default=0.0)
+    add("--temperatures", type=numbers(float), default=[0.0, 1.0], help="all loads at the first")
     add("--num-speculative-tokens", type=int, default=8)
     add("--every-draft", action="store_true", help="verify every draft, whatever it costs")
     add("--seconds", type=float, default=1.0, help="traced of each load, and as many before it")

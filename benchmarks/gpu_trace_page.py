@@ -6,12 +6,13 @@ Knows the bars of idleness and how figures are shown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.bars import clients
 from benchmarks.cpu_report import table_line
 from benchmarks.gpu_idle import Idle
+from benchmarks.step_kinds import StepKinds
 
 # Number of clients -> the most that the device may idle; what lies between takes the lower one's.
 BARS = {1: 0.15, 8: 0.05}
@@ -26,8 +27,12 @@ NOTES = (
     "each ask again when they are answered; proposers are processes of their own on Unix sockets. "
     "The edge (text, HTTP) is left out: it has another process where it matters.",
     "The host's time is that of the engine's thread, innermost mark first; *unmarked* is the "
-    "loop's own. The profiler slows the host: tokens a second are told without it and with it, "
-    "and an idle share with it is not less than one without.",
+    "loop's own, *engine: run* what is left of it beside its named pieces. The profiler and the "
+    "marks, about a microsecond each, slow the host: tokens a second are told without and with "
+    "them, and an idle share with them is not less than one without.",
+    "Steps are counted as the controller is told of them. One that was begun ahead and has a "
+    "prompt beside it counts twice; one that is in no count was planned, and nobody was waited "
+    "for.",
 )
 
 
@@ -36,6 +41,7 @@ class Traced:
     """One load's trace. Tokens a second: without the profiler, then with it.
 
     `own_idle` is the idle share without the profiler, by the engine's account; None without one.
+    `steps` are those that were told while it was traced.
     """
 
     mode: str
@@ -47,6 +53,7 @@ class Traced:
     speculation: str
     idle: Idle
     own_idle: float | None = None
+    steps: StepKinds = field(default_factory=StepKinds)
 
     @property
     def bar(self) -> float:
@@ -63,6 +70,7 @@ class Traced:
             "speculation": self.speculation,
             "bar": self.bar,
             "own_idle_share": self.own_idle,
+            "step_kinds": self.steps.to_json(),
             **self.idle.to_json(),
         }
 
@@ -78,6 +86,7 @@ class Traced:
             values["speculation"],
             Idle.from_json(values),
             values["own_idle_share"],
+            StepKinds.from_json(values["step_kinds"]),
         )
 
 
@@ -130,6 +139,7 @@ class TraceReport:
             sections += ["## Idle share", self._summary()]
         for trace in self.traces:
             state = f"Speculation: {trace.speculation}."
+            state += f" {trace.steps.describe()}."
             sections += [f"## {_name(trace)}", state, _by_host(trace.idle), _largest(trace.idle)]
         sections += ["## How to read this", "\n".join(f"- {note}" for note in NOTES)]
         return "\n\n".join(sections) + "\n"

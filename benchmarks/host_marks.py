@@ -1,8 +1,8 @@
 """What the engine's thread did and when: named stretches of time, taken by wrapping methods.
 
-Knows classes and names of methods, and the garbage collector; knows nothing of what they do. Times
-are ns since the epoch, as torch's profiler tells its own. Only while the context is open are the
-classes changed.
+Knows classes, modules and the names in them, and the garbage collector; knows nothing of what they
+do. Times are ns since the epoch, as torch's profiler tells its own. Only while the context is open
+are classes and modules changed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from benchmarks.intervals import Mark
@@ -23,9 +24,9 @@ GARBAGE = "garbage collection"
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A class's methods, and what a reader calls them: method -> name."""
+    """A class's methods or a module's functions, and what a reader calls them: method -> name."""
 
-    kind: type
+    kind: type | ModuleType
     methods: dict[str, str]
 
 
@@ -89,7 +90,7 @@ def _collections(thread: str, marks: list[Mark]) -> Callable[[str, dict[str, int
     return called
 
 
-def _restore(kind: type, method: str, function: Callable[..., Any] | None) -> None:
+def _restore(kind: type | ModuleType, method: str, function: Callable[..., Any] | None) -> None:
     if function is None:
         delattr(kind, method)
     else:

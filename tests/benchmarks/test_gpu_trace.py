@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.gpu_idle import RUN, Idle
-from benchmarks.gpu_trace import parse, trace, watched
+from benchmarks.gpu_trace import loads, parse, trace
 from benchmarks.gpu_trace_load import Load
+from benchmarks.gpu_trace_marks import watched
 from benchmarks.gpu_trace_page import Traced, TraceReport
 from benchmarks.outrider_system import ServerFailed
+from benchmarks.step_kinds import StepKinds
 from tests.toy_engine import ToyEngine, ToySource, random_guess
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
@@ -54,6 +56,9 @@ def test_a_load_of_the_toy_is_traced(core: Core) -> None:
     assert made.idle.steps > 0 and made.untraced > 0 and made.traced > 0
     assert 0 < made.idle.idle < 1
     assert made.verifying > 0
+    # Neither has the toy anything begun nor its source anything known.
+    assert made.steps.steps > 0
+    assert (made.steps.blindly, made.steps.looked, made.steps.held) == (0, 0, 0)
     assert {"scheduler: plan", "proposers: tell"} <= set(made.idle.host)
     assert RUN not in made.idle.host
 
@@ -96,7 +101,8 @@ def test_an_engine_that_fails_ends_the_trace(core: Core) -> None:
 
 def traced(clients: int, share: float) -> Traced:
     found = Idle(1.0, share, 0.9 - share, 200, 3, {"scheduler: plan": 20.0, RUN: 0.1}, ())
-    return Traced("both", clients, 0.0, 1000.0, 900.0, 0.5, "on", found)
+    steps = StepKinds(200, 80, 60, 40, 5, 10)
+    return Traced("both", clients, 0.0, 1000.0, 900.0, 0.5, "on", found, steps=steps)
 
 
 def test_the_page_holds_traces_against_the_bars() -> None:
@@ -111,6 +117,10 @@ def test_the_page_holds_traces_against_the_bars() -> None:
         "3 gaps, 0.101 ms a step; in them the host did, ms a step: scheduler: plan 0.100." in page
     )
     assert "- Not marked: Core._flush" in page
+    assert (
+        "Speculation: on. 200 steps: 80 begun blindly, 60 begun after a look, 40 planned with "
+        "drafts that were known (held), 5 waited for proposers, 10 had prompts."
+    ) in page
     assert TraceReport.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
@@ -125,6 +135,17 @@ def test_the_engines_own_account_is_read_around_the_untraced_stretch(core: Core)
     assert made.own_idle == 1.0
     page = TraceReport("c", {}, {}, traces=(made,)).to_markdown()
     assert "| 100.0 % |" in page
+
+
+def test_further_temperatures_are_traced_where_many_verify_drafts() -> None:
+    assert loads(parse([])) == [
+        *(("plain", 0.0, count) for count in (1, 8, 32)),
+        *(("both", 0.0, count) for count in (1, 8, 32)),
+        ("both", 1.0, 8),
+        ("both", 1.0, 32),
+    ]
+    only = parse(["--temperatures", "1", "--modes", "plain", "--clients", "1"])
+    assert loads(only) == [("plain", 1.0, 1)]
 
 
 def test_bad_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from types import ModuleType
 
 from benchmarks.host_marks import GARBAGE, Watched, marking
 
@@ -64,6 +65,17 @@ def test_the_classes_are_as_they_were() -> None:
     with marking(WATCHED, "engine"):
         assert dict(vars(Scheduler)) != before[0]
     assert (dict(vars(Scheduler)), dict(vars(Base)), list(gc.callbacks)) == before
+
+
+def test_a_modules_functions_are_marked_as_the_module_calls_them() -> None:
+    module = ModuleType("steps")
+    exec("def expect(): return 1\ndef run(): return expect()", vars(module))
+    expect = vars(module)["expect"]
+    with marking([Watched(module, {"expect": "expect", "gone": "gone"})], "engine") as host:
+        on_thread("engine", vars(module)["run"])
+    assert [mark.name for mark in host.marks] == ["expect"]
+    assert host.missing == ["steps.gone"]
+    assert vars(module)["expect"] is expect
 
 
 def test_the_collectors_pauses_are_marked() -> None:

@@ -24,7 +24,7 @@ from verifier_service.engines.forward import Chosen, Forward, bucket_layout, run
 from verifier_service.engines.layout import StepTensors
 from verifier_service.engines.linear import packer
 from verifier_service.engines.loading import LoadedModel, ModelLoadError
-from verifier_service.engines.step_buffers import StepInputs
+from verifier_service.engines.step_inputs import StepInputs
 
 # Rotations whose angles depend on the longest sequence of a step.
 _VARYING_ROTATIONS = ("dynamic", "longrope")

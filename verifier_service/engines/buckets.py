@@ -6,8 +6,10 @@ what is left over is padding that nobody reads.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 # Tokens of a sequence that get a bucket of their own, as far as the longest draft allows.
@@ -84,6 +86,18 @@ class Buckets:
                 for query in queries
                 if query == 1 or sequences * query <= max_tokens
             ]
+        # By sequences of a step: its bucket of one token each, and those of more by their tokens.
+        self._single: list[Bucket | None] = [None]
+        self._several: list[tuple[list[int], list[Bucket]]] = [([], [])]
+        for sequences in range(1, max(self._by_sequences) + 1):
+            sizes = [size for size in self._by_sequences if size >= sequences]
+            self._single.append(self._by_sequences[sizes[0]][0])
+            several: list[Bucket] = []
+            for bucket in chain.from_iterable(self._by_sequences[size] for size in sizes):
+                most = several[-1].tokens if several else 0
+                if bucket.query > 1 and bucket.tokens > most:
+                    several.append(bucket)
+            self._several.append(([bucket.tokens for bucket in several], several))
 
     def __iter__(self) -> Iterator[Bucket]:
         """See `Shapes`."""
@@ -100,15 +114,13 @@ class Buckets:
         """
         if not 0 < sequences <= tokens:
             raise ValueError(f"a step of {sequences} sequences and {tokens} tokens")
-        for size, buckets in self._by_sequences.items():
-            if size < sequences:
-                continue
-            for bucket in buckets:
-                if tokens == sequences and bucket.query == 1:
-                    return bucket
-                if tokens > sequences and bucket.query > 1 and bucket.tokens >= tokens:
-                    return bucket
-        return None
+        if sequences >= len(self._single):
+            return None
+        if tokens == sequences:
+            return self._single[sequences]
+        sizes, fitting = self._several[sequences]
+        at = bisect_left(sizes, tokens)
+        return fitting[at] if at < len(fitting) else None
 
 
 class PromptBuckets:

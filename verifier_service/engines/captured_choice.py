@@ -17,7 +17,7 @@ from torch import Tensor
 
 from verifier_service.engines.base import Chunk
 from verifier_service.engines.editing import edits_logits
-from verifier_service.engines.step_buffers import StepInputs
+from verifier_service.engines.step_inputs import StepInputs
 from verifier_service.messages import Sampling
 from verifier_service.noise import VocabularyNoise, tensor_keys
 from verifier_service.rejection.chain import emit, leading
@@ -58,26 +58,23 @@ def choosing_of(sampling: Sampling) -> Choosing:
 
 
 class Needs:
-    """What steps need, where the sequence in a row is mostly that of the step before."""
+    """What steps need, where the sequences are mostly those of the step before."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[Sampling, Choosing]] = []
+        self._samplings: list[Sampling] = []
+        self._most = Choosing.GREEDY
 
     def of(self, chunks: Sequence[Chunk]) -> Choosing:
         """The most that any of these chunks, at least one, needs."""
-        known = self._known
-        most = Choosing.GREEDY
-        for row, chunk in enumerate(chunks):
-            if row == len(known):
-                known.append((chunk.sampling, choosing_of(chunk.sampling)))
-            elif known[row][0] is not chunk.sampling:
-                known[row] = chunk.sampling, choosing_of(chunk.sampling)
-            need = known[row][1]
-            if need > most:
-                most = need
+        samplings = [chunk.sampling for chunk in chunks]
+        if samplings != self._samplings:
+            self._most = max(map(choosing_of, samplings))
+        # Even where they are equal: what is the same object is compared for nothing.
+        self._samplings = samplings
+        for chunk in chunks:
             if chunk.mask is not None:
-                most = Choosing.OUTSIDE
-        return most
+                return Choosing.OUTSIDE
+        return self._most
 
 
 def choose_rows(

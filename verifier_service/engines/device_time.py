@@ -4,7 +4,9 @@ Knows launches and the marks around them; does not know steps, models or metrics
 launch after the other, so one mark behind each launch is enough while it has work: the time between
 two marks is the later launch's. Only where the device has run out of work does a launch get a mark
 in front of it as well, and what lies between is idle. Marks are read when they have passed, never
-waited for, and no moment is counted twice.
+waited for, and no moment is counted twice. They are read when somebody asks for the time, which is
+while the device works, and not before a launch, for which it may stand still; so they are used
+again rather than made anew.
 
 What the host launches in many small parts, as everything is that was not captured, counts from its
 first part to its last, gaps between them included.
@@ -18,6 +20,9 @@ from contextlib import contextmanager
 from typing import Protocol, cast
 
 import torch
+
+# Launches whose marks wait to be read, where nobody asks for the time.
+_MOST_PENDING = 16
 
 _Replay = Callable[[], None]
 _Capture = Callable[[_Replay], _Replay]
@@ -44,6 +49,8 @@ class DeviceTime:
         # The mark behind the newest launch; where it has passed, the device has nothing to do.
         self._newest: Mark | None = None
         self._pending: deque[tuple[Mark, Mark]] = deque()
+        # Marks that were read.
+        self._free: list[Mark] = []
         self._seconds = 0.0
 
     @contextmanager
@@ -74,16 +81,22 @@ class DeviceTime:
         return capture_timed
 
     def _begin(self) -> Mark:
-        self._settle()
+        if len(self._pending) > _MOST_PENDING:
+            self._settle()
         newest = self._newest
-        return self._recorded() if newest is None or newest.query() else newest
+        if newest is not None:
+            if not newest.query():
+                return newest
+            if not self._pending:
+                self._free.append(newest)
+        return self._recorded()
 
     def _end(self, start: Mark) -> None:
         self._newest = end = self._recorded()
         self._pending.append((start, end))
 
     def _recorded(self) -> Mark:
-        mark = self._mark()
+        mark = self._free.pop() if self._free else self._mark()
         mark.record()
         return mark
 
@@ -92,6 +105,10 @@ class DeviceTime:
         while self._pending and self._pending[0][1].query():
             start, end = self._pending.popleft()
             self._seconds += start.elapsed_time(end) * 1e-3
+            self._free.append(start)
+            # Its end may be where the next launch started, and is the newest mark behind the last.
+            if self._pending and self._pending[0][0] is not end:
+                self._free.append(end)
 
 
 def device_time(device: torch.device) -> DeviceTime | None:

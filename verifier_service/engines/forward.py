@@ -24,7 +24,7 @@ from verifier_service.engines.linear import pack_linears, packer
 from verifier_service.engines.loading import LoadedModel
 from verifier_service.engines.short_attention import short_attention
 from verifier_service.engines.skinny_layers import SkinnyProducts
-from verifier_service.engines.step_buffers import StepInputs
+from verifier_service.engines.step_inputs import StepInputs
 from verifier_service.messages import Sampling
 
 _log = logging.getLogger(__name__)

@@ -29,7 +29,8 @@ from verifier_service.engines.captured_choice import (
 )
 from verifier_service.engines.run_ahead import Expected, Served, serving, with_tokens
 from verifier_service.engines.start_progress import captured_one_by_one
-from verifier_service.engines.step_buffers import StepBuffers, StepInputs
+from verifier_service.engines.step_buffers import StepBuffers
+from verifier_service.engines.step_inputs import StepInputs
 from verifier_service.messages import RejectionRule
 from verifier_service.noise import VocabularyNoise
 
@@ -102,6 +103,7 @@ class GraphRunner:
         self._buffers = buffers
         self._coupled = rule is RejectionRule.COUPLED
         self._ahead: _Ahead | None = None
+        self._asked: tuple[_Ahead, Sequence[Chunk], Served | None] | None = None
         self._needs = Needs()
         self._steps: dict[Bucket, _Captured] = {}
         perturb: Perturb = choose_perturbed
@@ -127,7 +129,8 @@ class GraphRunner:
     def launch(self, chunks: Sequence[Chunk], bucket: Bucket) -> Launched:
         """Start the step; its tokens are chosen on the device where all chunks allow that."""
         ahead, self._ahead = self._ahead, None
-        served = None if ahead is None else ahead.serves(chunks)
+        served = None if ahead is None else self._served(ahead, chunks)
+        self._asked = None
         if ahead is not None and served is not None:
             return (
                 ahead.launched if served.rows is None else replace(ahead.launched, rows=served.rows)
@@ -159,7 +162,13 @@ class GraphRunner:
 
     def has_begun(self, chunks: Sequence[Chunk]) -> bool:
         """Whether a launch of these chunks has nothing left to do: it was begun ahead."""
-        return self._ahead is not None and self._ahead.serves(chunks) is not None
+        return self._ahead is not None and self._served(self._ahead, chunks) is not None
+
+    def _served(self, ahead: _Ahead, chunks: Sequence[Chunk]) -> Served | None:
+        """What `ahead` is good for, found out once: whoever asks launches these chunks next."""
+        if self._asked is None or self._asked[0] is not ahead or self._asked[1] is not chunks:
+            self._asked = ahead, chunks, ahead.serves(chunks)
+        return self._asked[2]
 
     def begin_blindly(self, expected: list[Expected], launched: Launched) -> bool:
         """Begin the plain step behind `launched`, whose verdicts are not known; whether it was.
@@ -204,7 +213,7 @@ class GraphRunner:
         """
         if launched.bucket.query != 1 or launched.rows is not None:
             return False
-        return all(self._buffers.holds(row, one.blocks) for row, one in enumerate(expected))
+        return self._buffers.holds([one.blocks for one in expected])
 
     def _advance(self, launched: Launched) -> Launched:
         step = self._steps[launched.bucket]

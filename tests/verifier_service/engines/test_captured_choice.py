@@ -20,7 +20,7 @@ from verifier_service.engines.captured_choice import (
     choosing_of,
     verdict_rows,
 )
-from verifier_service.engines.step_buffers import StepInputs
+from verifier_service.engines.step_inputs import StepInputs
 from verifier_service.messages import Sampling
 from verifier_service.noise import VocabularyNoise
 from verifier_service.sampling import SamplingFlags, choose, pack_rows, process_logits

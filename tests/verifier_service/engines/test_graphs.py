@@ -21,7 +21,7 @@ from verifier_service.engines import eager_steps, torch_engine
 from verifier_service.engines.base import Chunk, Verdict
 from verifier_service.engines.captured_choice import Choosing, choosing_of, verdict_rows
 from verifier_service.engines.eager_steps import EagerSteps
-from verifier_service.engines.step_buffers import StepInputs
+from verifier_service.engines.step_inputs import StepInputs
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.messages import RejectionRule, Sampling
 

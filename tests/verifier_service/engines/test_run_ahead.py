@@ -10,8 +10,9 @@ import pytest
 from tests.verifier_service.engines.paged import paged_engine
 from tests.verifier_service.engines.test_graphs import GREEDY, PROMPTS, RANDOM, prefill, table
 from tests.verifier_service.engines.test_torch_engine import engine, llama
+from verifier_service.engines import graphs
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
-from verifier_service.engines.run_ahead import expect
+from verifier_service.engines.run_ahead import Expected, Served, expect, serving
 from verifier_service.engines.step_buffers import StepBuffers
 from verifier_service.engines.torch_engine import TorchEngine
 from verifier_service.messages import Sampling
@@ -95,6 +96,23 @@ def test_a_sequence_that_leaves_or_joins_is_noticed(
         ahead.step(steady=True, rows=rows)
     assert ahead.ids == plain.ids
     assert fills == [3, 2, 2, 3, 1]
+
+
+def test_what_was_begun_is_compared_once_with_what_is_asked_for(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[object] = []
+
+    def counting(expected: list[Expected], chunks: list[Chunk]) -> Served | None:
+        compared.append(chunks)
+        return serving(expected, chunks)
+
+    monkeypatch.setattr(graphs, "serving", counting)
+    run = Run(paged_engine(llama, monkeypatch), [LONG, LONG])
+    compared.clear()
+    for _ in range(4):
+        run.step(steady=True)
+    assert len(compared) == 3
 
 
 def test_drafts_after_a_steady_step_are_verified(

@@ -6,13 +6,16 @@ import random
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from verifier_service.engines import step_buffers
 from verifier_service.engines.base import CacheShape, Chunk
 from verifier_service.engines.buckets import Bucket, Buckets
-from verifier_service.engines.step_buffers import StepBuffers, StepInputs
+from verifier_service.engines.step_buffers import StepBuffers
+from verifier_service.engines.step_inputs import StepInputs
 from verifier_service.messages import Sampling
 
 CACHE = CacheShape(num_blocks=60, block_size=4)
@@ -171,9 +174,16 @@ def as_prompt(chunk: Chunk, source: random.Random) -> Chunk:
     )
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.randoms(use_true_random=False))
-def test_a_step_after_others_reads_what_a_first_step_would(source: random.Random) -> None:
+@pytest.mark.parametrize("few", [0, 10, 192])
+@settings(max_examples=10, deadline=None)
+@given(source=st.randoms(use_true_random=False))
+def test_a_step_after_others_reads_what_a_first_step_would(few: int, source: random.Random) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_buffers, "_FEW_TOKENS", few)
+        run_steps(source)
+
+
+def run_steps(source: random.Random) -> None:
     kept, world = buffers(), World(source)
     for _ in range(12):
         world.change()
@@ -202,16 +212,32 @@ def test_what_a_replay_changed_on_the_device_is_written_again() -> None:
     assert read(inputs, first) == expected(first, bucket)
 
 
+def test_padding_is_padding_again_behind_what_a_replay_wrote_there() -> None:
+    kept = buffers()
+    chunks = [Chunk([7], 3, [8, 3], 0, True, SAMPLINGS[1]) for _ in range(3)]
+    bucket = bucket_of(chunks)
+    inputs = kept.inputs(bucket)
+    kept.fill(chunks, bucket)
+    kept.advance(inputs, torch.full((bucket.sequences,), 42))
+    kept.fill(chunks, bucket)
+    assert read(inputs, chunks) == expected(chunks, bucket)
+    drafting = [Chunk([1, 2], 3, [8, 3], 1, True, SAMPLINGS[1])]
+    wide = Bucket(bucket.sequences, 12, QUERY)
+    kept.fill(drafting, wide)
+    assert read(kept.inputs(wide), drafting) == expected(drafting, wide)
+
+
 def test_blocks_are_held_as_they_were_filled() -> None:
     kept = buffers()
     blocks = [8, 3]
     chunks = [Chunk([7], 3, blocks, 0, True, SAMPLINGS[1])]
     kept.fill(chunks, bucket_of(chunks))
-    assert kept.holds(0, (8, 3)) and kept.holds(0, (8,))
+    assert kept.holds([(8, 3)]) and kept.holds([(8,)])
+    assert not kept.holds([(3,)])
     blocks.append(9)
-    assert not kept.holds(0, tuple(blocks)), "the device has not heard of it"
+    assert not kept.holds([tuple(blocks)]), "the device has not heard of it"
     kept.fill(chunks, bucket_of(chunks))
-    assert kept.holds(0, tuple(blocks))
+    assert kept.holds([tuple(blocks)])
 
 
 def test_every_input_is_aligned_for_compiled_code() -> None:
