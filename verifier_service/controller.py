@@ -83,8 +83,6 @@ class Controller:
         self._held = False
         # Whether asking costs nothing in this step, or is left out.
         self._free = self._silent = False
-        # Whether the last plain step was not waited for.
-        self._blindly = False
         self._turn = 0
         self._pauses = Pauses()
         self._looks = Looks()
@@ -101,15 +99,18 @@ class Controller:
         self.learns_later = False
         self._lessons: list[Callable[[], None]] = []
 
-    def begin(self, decoding: int, *, begun: bool = False, holding: bool = False) -> None:
+    def begin(
+        self, decoding: int, *, begun: bool = False, holding: bool = False, unused: int = 0
+    ) -> None:
         """A step begins in which `decoding` sequences decode.
 
-        Where it is `begun` already, proposers are asked behind its launch, which costs it nothing;
-        `holding`: it was not begun because there are drafts for it.
+        Where it is `begun` already, proposers are asked behind its launch, which costs it nothing,
+        and `unused` sequences have drafts that it does not verify; `holding`: it was not begun
+        because there are drafts for it.
         """
         self._turn = (self._turn + 1) % _ASK_EVERY
-        seldom = self._adaptive and begun and (not self._switch.on or self._blindly)
-        self._silent = seldom and self._turn > 0
+        seldom = not self._switch.on or self._looks.is_futile(unused, max(decoding, 1))
+        self._silent = self._adaptive and begun and seldom and self._turn > 0
         self._free = holding or (begun and not self._silent)
         self._pauses.begin()
         self._decoding = decoding
@@ -173,9 +174,7 @@ class Controller:
 
         `unused`: so many sequences have drafts that this step does not verify.
         """
-        rows = max(self._decoding, 1)
-        self._blindly = self._adaptive and self._looks.begins_blindly(unused, rows)
-        return self._blindly
+        return self._adaptive and self._looks.begins_blindly(unused, max(self._decoding, 1))
 
     def look_cost(self, sequences: int) -> float:
         """Seconds that a look takes from a step of so many; 0 where that is not known."""

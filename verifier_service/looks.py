@@ -62,14 +62,18 @@ class Looks:
         `unused` of its `sequences` have drafts that it does not verify.
         """
         load = self._load(sequences)
-        worth = load.worth_of(unused)
-        if min(worth.count, load.looked.count) < _TRIED:
+        if min(load.worth_of(unused).count, load.looked.count) < _TRIED:
             return False
         if load.blind.count < _TRIED:
             return True
         load.turn = (load.turn + 1) % _EVERY
-        blindly = worth.value < self.cost(sequences)
-        return blindly != (load.turn < _AGAIN)
+        return self.is_futile(unused, sequences) != (load.turn < _AGAIN)
+
+    def is_futile(self, unused: int, sequences: int) -> bool:
+        """Whether a look is known to be worth less than it takes."""
+        load = self._load(sequences)
+        worth = load.worth_of(unused)
+        return worth.count >= _TRIED and worth.value < self.cost(sequences)
 
     def cost(self, sequences: int) -> float:
         """Seconds that the device stands still for a look; 0 where that is not known."""

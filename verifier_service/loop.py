@@ -167,7 +167,12 @@ class Core:
         scheduler.admit()
         began = time.perf_counter_ns()
         holding, self._holds = self._holds, False
-        controller.begin(scheduler.num_decoding, begun=self._begun is not None, holding=holding)
+        controller.begin(
+            scheduler.num_decoding,
+            begun=self._begun is not None,
+            holding=holding,
+            unused=self._known,
+        )
         views, closed = scheduler.views()
         asked = any(view.max_draft_tokens for view in views)
         foreseen = self._foreseen(views) if asked else _NOTHING

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from verifier_service.candidates import Candidate
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
@@ -43,6 +45,29 @@ def test_asking_behind_a_launch_needs_no_leave() -> None:
     assert control.most_wanted(1) == 4
     control.begin(1)
     assert control.most_wanted(1) == 0
+
+
+def test_where_nobody_looks_few_are_asked() -> None:
+    control = controller()
+    plain = control.costs.seconds(8, 8)
+    control.begin(8)
+    for _ in range(40):
+        control.observe_look(0, 0, holds=False)
+        control.observe_look(3, 3, holds=True)
+        control.observe_begun(8, plain + 0.0004, blindly=False)
+        control.observe_begun(8, plain, blindly=True)
+
+    def asking(unused: int) -> list[int]:
+        wanted = []
+        for _ in range(8):
+            control.begin(8, begun=True, unused=unused)
+            wanted.append(control.most_wanted(8))
+        return wanted
+
+    assert control.look_cost(8) == pytest.approx(0.0004)
+    assert sorted(asking(0)) == [0] * 6 + [4] * 2
+    # Drafts that were left are followed by more: that is looked at every time.
+    assert asking(3) == [4] * 8
 
 
 def test_without_adapting_everybody_is_waited_and_held_for() -> None:

@@ -92,3 +92,14 @@ def test_one_interrupted_step_is_no_habit() -> None:
 def test_a_look_never_counts_as_a_gain() -> None:
     looks = weighed(worth=0.0, cost=-0.0005)
     assert looks.cost(8) == 0.0
+
+
+def test_a_look_is_futile_only_where_that_is_known() -> None:
+    looks = Looks()
+    outcomes(looks, 15, 0.0)
+    steps(looks, 100, 0.0005, blindly=False)
+    steps(looks, 100, 0.0, blindly=True)
+    assert not looks.is_futile(0, 8)
+    outcomes(looks, 1, 0.0)
+    assert looks.is_futile(0, 8)
+    assert not looks.is_futile(3, 8)
