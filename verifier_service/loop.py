@@ -152,7 +152,7 @@ class Core:
                     self._look_back()
                     self._flush()
                     self._tell_closed()
-                    self._ended = self._begun = None
+                    self._ended = self._begun = self._read = None
                     self._wake.wait()
                 if self._stopping:
                     return False
@@ -242,7 +242,7 @@ class Core:
         elif not prefilled:
             self._asking.observe_plain(len(chunks), around)
         seconds = (ended - (self._ended or began)) * 1e-9
-        if hidden and self._ended is not None:
+        if hidden and not prefilled and self._ended is not None:
             controller.observe_begun(len(chunks), seconds, blindly=blindly)
         # Requests that want no drafts say nothing of what drafts gain.
         if not prefilled and any(part.sequence.draft_limit > 0 for part in planned):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -46,6 +47,8 @@ class AheadEngine(ToyEngine):
         self.ready: int | None = None
         self.asked: list[tuple[list[Verdict], bool]] = []
         self.sure: list[bool] = []
+        # What happens while the step with this number runs.
+        self.during: dict[int, Callable[[], None]] = {}
 
     def run(
         self,
@@ -56,6 +59,7 @@ class AheadEngine(ToyEngine):
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         self.sure.append(sure)
+        self.during.get(len(self.sure), lambda: None)()
         begun, self.ready = self.ready, None
         begun = begun or self.clock.now + FORWARD_NS
         verdicts = super().run(chunks, meanwhile=meanwhile)
@@ -151,6 +155,7 @@ def run(
     *,
     foresees: bool = False,
     kinds: tuple[type[SlowSource], type[SpyController]] = (SlowSource, SpyController),
+    late: tuple[int, Request] | None = None,
 ) -> SimpleNamespace:
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
@@ -167,7 +172,11 @@ def run(
     )
     core = Core(engine, scheduler, controller, source, max_waiting=10, speculative=True)
     answers = [Answer() for _ in requests]
-    for one, answer in zip(requests, answers, strict=True):
+    if late is not None:
+        step, arriving = late
+        answers.append(Answer())
+        engine.during[step] = partial(core.submit, arriving, answers[-1])
+    for one, answer in zip(requests, answers, strict=False):
         core.submit(one, answer)
     tokens = [answer.wait().tokens for answer in answers]
     core.shutdown()
@@ -304,6 +313,18 @@ def test_steps_are_begun_blindly_until_drafts_were_seen(monkeypatch: pytest.Monk
     # The step behind the one that was held was planned; all others were begun without a look.
     assert controller.begun == [True] * len(controller.begun)
     assert len(controller.begun) == 9
+
+
+def test_steps_that_read_a_prompt_say_nothing_of_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, other = request("a", 12), request("b", 4)
+    plain.num_speculative_tokens = other.num_speculative_tokens = 0
+    kinds = (SlowSource, BlindController)
+    alone = run(monkeypatch, nothing, lambda _: True, [plain], kinds=kinds)
+    seen = run(monkeypatch, nothing, lambda _: True, [plain], kinds=kinds, late=(4, other))
+    assert [len(tokens) for tokens in seen.tokens] == [12, 4]
+    # Its round was begun when the prompt came: one step less of which the time counts.
+    assert len(alone.controller.begun) == 11
+    assert len(seen.controller.begun) == 10
 
 
 def test_a_prediction_of_its_own_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
