@@ -45,7 +45,6 @@ def test_a_run_is_told_piece_by_piece(tmp_path: Path, monkeypatch: pytest.Monkey
     names = {mark.name for mark in host.marks}
     assert {
         RUN,
-        "engine: has begun",
         "engine: find",
         "engine: launch",
         "engine: fill",
