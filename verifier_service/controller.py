@@ -7,7 +7,6 @@ on the engine's thread between two forwards. `docs/controller.md` explains the p
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -18,10 +17,8 @@ from verifier_service.candidates import Candidate, Decision
 from verifier_service.costs import CostTable
 from verifier_service.estimates import AcceptanceEstimates
 from verifier_service.explanation import Explanation
-from verifier_service.looks import Looks
 from verifier_service.messages import PREDICTION, DraftBlock
 from verifier_service.offers import Offers, gather
-from verifier_service.pauses import Pauses
 from verifier_service.plain_periods import PlainPeriods
 from verifier_service.plain_steps import plain_due
 from verifier_service.probes import Probes
@@ -36,6 +33,7 @@ from verifier_service.refusals import (
     scheduled_off,
     step_full,
 )
+from verifier_service.standstills import Standstills
 from verifier_service.switch import OWING, Switch
 
 __all__ = ["Candidate", "Controller", "Decision"]
@@ -45,7 +43,7 @@ __all__ = ["Candidate", "Controller", "Decision"]
 _ASK_EVERY = 4
 
 
-class Controller:
+class Controller(Standstills):
     """Admits drafts so that emitted tokens per measured second are most; `choose` picks blocks.
 
     Call order for each step: `begin`, `wanted` (before asking), `waits_for`, `observe_waited` where
@@ -70,24 +68,18 @@ class Controller:
             raise ValueError(
                 f"num_speculative_tokens is {num_speculative_tokens}; allowed: 0 or more"
             )
-        self.costs = costs
+        super().__init__(costs, adaptive=adaptive)
         self.estimates = AcceptanceEstimates(max(num_speculative_tokens, 1))
         self._ceiling = num_speculative_tokens
         self._schedule = schedule
-        self._adaptive = adaptive
         self._choose = choose
         self._probes = Probes()
         self._switch = Switch(num_speculative_tokens)
         # Without adapting nothing is given up, so nothing need be known.
         self._periods = PlainPeriods(plain_share if adaptive else plain_share or 0.0)
-        self._held = False
         # Whether asking costs nothing in this step, or is left out.
         self._free = self._silent = False
         self._turn = 0
-        self._pauses = Pauses()
-        self._looks = Looks()
-        # Sequences that decode in this step.
-        self._decoding = 1
         # Sequences that ran when the last step was planned.
         self._running = 1
         # Seconds for each admitted draft of the last plan, and what a token is worth beside plain.
@@ -112,10 +104,11 @@ class Controller:
         seldom = not self._switch.on or self._looks.is_futile(unused, max(decoding, 1))
         self._silent = self._adaptive and begun and seldom and self._turn > 0
         self._free = holding or (begun and not self._silent)
+        self._passing = self._free and not self._switch.on
         self._pauses.begin()
         self._decoding = decoding
         speculating = self._switch.on and self._closed() is None
-        self._held = self._periods.begin(decoding, self._switch.gain, speculating=speculating)
+        self._plain = self._periods.begin(decoding, self._switch.gain, speculating=speculating)
 
     def observe_speed(self, sequences: int, tokens: int, seconds: float, *, drafted: bool) -> None:
         """Take in a step without prefill that emitted `tokens` of `sequences`.
@@ -135,7 +128,7 @@ class Controller:
         0 while waiting for drafts costs more than they save, but for probes.
         """
         most = self._ceiling_of(num_sequences)
-        if most <= 0 or self._held or self._silent:
+        if most <= 0 or self._plain or self._silent:
             return 0
         switch = self._switch
         rows = max(num_sequences, 1)
@@ -147,73 +140,6 @@ class Controller:
         if switch.on:
             return min(most, switch.asks)
         return most if self._probes.budget.affords(switch.wait + one - plain) else 0
-
-    def waits_for(self, unknown: int) -> bool:
-        """Whether to wait for the answers of so many sequences that look-ahead has not told."""
-        if unknown <= 0 or not self._adaptive:
-            return unknown > 0
-        if self._free and not self._switch.on:
-            return False
-        rows = max(self._decoding, 1)
-        return self._pauses.pays(unknown, rows, self.costs.seconds(rows, rows))
-
-    def holds_for(self, known: int) -> bool:
-        """Whether to plan the next step with the drafts of so many sequences, not to begin it now.
-
-        A plain step can be begun before anything else is done; one with drafts only behind it.
-        """
-        if known <= 0 or not self._adaptive:
-            return known > 0
-        if self._held:
-            return False
-        rows = max(self._decoding, 1)
-        return self._pauses.holds(known, rows, self.costs.seconds(rows, rows))
-
-    def begins_blindly(self, unused: int) -> bool:
-        """Whether the step behind this plain one may be begun before this one's outcome is read.
-
-        `unused`: so many sequences have drafts that this step does not verify.
-        """
-        return self._adaptive and self._looks.begins_blindly(unused, max(self._decoding, 1))
-
-    def look_cost(self, sequences: int) -> float:
-        """Seconds that a look takes from a step of so many; 0 where that is not known."""
-        return self._looks.cost(sequences)
-
-    def observe_look(self, unused: int, found: int, *, holds: bool) -> None:
-        """Take in that behind this step `found` sequences have drafts, or may have.
-
-        `holds`: they are worth a pause; `unused` as for `begins_blindly`.
-        """
-        rows = max(self._decoding, 1)
-        worth = 0.0
-        if holds:
-            # Drafts that were not used before will not be without a look; others are a token late.
-            most = math.inf if unused else 1.0
-            plain = self.costs.seconds(rows, rows)
-            # The pause that is held has the look in it.
-            worth = self._pauses.gained(found, rows, plain, most) + self._looks.cost(rows)
-        self._looks.found(unused, rows, worth)
-
-    def observe_begun(self, sequences: int, seconds: float, *, blindly: bool) -> None:
-        """Take in the whole time of a plain step that was begun ahead, `blindly` or after a look.
-
-        `seconds` since the step before it ended.
-        """
-        expected = self.costs.seconds(sequences, sequences)
-        self._looks.took(sequences, seconds, expected, blindly=blindly)
-
-    def observe_held(self, known: int, sequences: int, seconds: float) -> None:
-        """Take in how long the device stood still before a step that could have been begun ahead.
-
-        `known` of the `sequences` had drafts. Its rounds have been told.
-        """
-        self._pauses.held(known, sequences, seconds)
-
-    def observe_waited(self, unknown: int, seconds: float) -> None:
-        """Take in that this step waited `seconds` for the answers of `unknown` sequences."""
-        if unknown > 0:
-            self._pauses.waited(unknown, max(self._decoding, 1), seconds)
 
     def plan(
         self,
@@ -239,7 +165,7 @@ class Controller:
             most = max(min(most, draft_budget), 0)
         offers = gather(candidates, ceiling, self.estimates, self._choose)
         if not self._adaptive:
-            counts = offers.first(0 if self._held else most)
+            counts = offers.first(0 if self._plain else most)
             return self._decisions(candidates, offers, counts, None, plain_step=False)
         if not candidates:
             return []
@@ -259,7 +185,7 @@ class Controller:
         self._last = best
         counts = best.counts
         due = other_query_tokens == 0 and plain_due(best, self.costs, len(candidates))
-        plain_step = self._held or due
+        plain_step = self._plain or due
         least = OWING if self._probes.budget.owes_much else switch.threshold
         if plain_step or best.gain < least:
             counts = [0] * len(offers)
@@ -398,7 +324,7 @@ class Controller:
         plain_step: bool,
     ) -> list[Decision]:
         refuse: Refuse = step_full
-        if self._held:
+        if self._plain:
             refuse = held
         elif plain_step:
             refuse = measuring
@@ -408,7 +334,7 @@ class Controller:
             if count:
                 self._probes.verified(candidates[owner].sequence_id)
         closed = self._closed()
-        if closed is None and self._held:
+        if closed is None and self._plain:
             closed = PLAIN_PERIOD
         decisions = decide(candidates, offers, counts, refuse, closed)
         if not plain_step and not all(counts):
