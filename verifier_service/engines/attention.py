@@ -49,7 +49,8 @@ class StepLayout:
 
     `spans` is the CPU's layout; the tensors behind it are CUDA's: `cu_query` [n+1], `used` [n],
     `table` [n, pages], all int32. With `parts` it has none of these but those of its parts, each
-    behind the number of its tokens; their own `write_slots` are the whole step's.
+    behind the number of its tokens; their own `write_slots` are the whole step's. `rounds` are
+    sequences of few queries that another kernel serves: here they have none.
     """
 
     write_slots: Tensor
@@ -61,6 +62,7 @@ class StepLayout:
     max_query: int = 0
     max_key: int = 0
     parts: tuple[tuple[int, StepLayout], ...] = ()
+    rounds: StepLayout | None = None
 
 
 class PagedCache:

@@ -28,7 +28,7 @@ class Capturing:
     """What the captures of one engine have in common.
 
     `new_capture` gives a capture with memory of its own: what one kind of step leaves for the host
-    to read may lie there while the other is replayed.
+    to read may lie there while the other is replayed. `keeps_apart` is `Chosen.keeps_apart`.
     """
 
     settings: VerifierSettings
@@ -39,6 +39,7 @@ class Capturing:
     device: torch.device
     new_capture: Callable[[], Capture]
     compiled: bool
+    keeps_apart: Callable[[int], bool]
 
     def decoding(self) -> GraphRunner:
         """Verifications, with as many drafts as a round may have."""
@@ -53,7 +54,8 @@ class Capturing:
         buckets = PromptBuckets(settings.max_num_seqs, settings.draft_ceiling, most)
         if not len(buckets):
             return None
-        return PrefillGraphs(self._runner(buckets), self.chooser, self.device)
+        apart = self.keeps_apart(settings.draft_ceiling + 1)
+        return PrefillGraphs(self._runner(buckets), self.chooser, self.device, keeps_apart=apart)
 
     def _runner(self, buckets: Shapes) -> GraphRunner:
         longest = self.max_model_len + self.settings.draft_ceiling + 1

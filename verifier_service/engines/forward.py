@@ -22,6 +22,7 @@ from verifier_service.engines.graphs import BucketForward
 from verifier_service.engines.layout import StepTensors, pack
 from verifier_service.engines.linear import pack_linears, packer
 from verifier_service.engines.loading import LoadedModel
+from verifier_service.engines.rounds_apart import rounds_apart
 from verifier_service.engines.short_attention import short_attention
 from verifier_service.engines.skinny_layers import SkinnyProducts
 from verifier_service.engines.step_inputs import StepInputs
@@ -41,7 +42,8 @@ class Chosen:
     """A forward, what it is in words, and the fewest tokens it takes.
 
     `captured` is the same over a bucket's inputs, where that can be captured and replayed;
-    `compiled` says whether a compiler has joined its operators.
+    `compiled` says whether a compiler has joined its operators, and `keeps_apart` whether a
+    captured prefill reads keys of rounds of so many tokens as often as a round's own forward does.
     """
 
     forward: Forward
@@ -49,6 +51,7 @@ class Chosen:
     min_tokens: int = 1
     captured: BucketForward | None = None
     compiled: bool = False
+    keeps_apart: Callable[[int], bool] = lambda queries: False
 
 
 def choose_forward(
@@ -104,7 +107,11 @@ def choose_paged(
             pieces=fused.Pieces(linear=products.linear, gated=products.gated),
         )
 
-        kernel = short_attention(cache, int(loaded.config.num_attention_heads))
+        heads = int(loaded.config.num_attention_heads)
+        kernel = short_attention(cache, heads)
+
+        def keeps_apart(queries: int) -> bool:
+            return kernel is not None and kernel.takes(heads, cache.keys[0], queries)
 
         def run(ids: Tensor, positions: Tensor, layout: StepLayout, rows: Tensor | None) -> Tensor:
             def attend(query: Tensor, layer: int) -> Tensor:
@@ -113,7 +120,10 @@ def choose_paged(
                 def attend_part(query: Tensor, part: StepLayout) -> Tensor:
                     if kernel is not None and kernel.serves(query, pages[0], part):
                         return kernel.attend(query, *pages, part, decoder.scale)
-                    return attend_pages(query, *pages, part, decoder.scale, 0)
+                    out = attend_pages(query, *pages, part, decoder.scale, 0)
+                    if kernel is not None and part.rounds is not None:
+                        kernel.attend(query, *pages, part.rounds, decoder.scale, out)
+                    return out
 
                 return attend_parts(query, layout, attend_part)
 
@@ -124,10 +134,13 @@ def choose_paged(
 
         def captured(inputs: StepInputs, bucket: Bucket) -> Tensor:
             layout = bucket_layout(inputs, bucket, loaded.max_model_len)
+            if bucket.rows and keeps_apart(bucket.most_drafts + 1):
+                layout = rounds_apart(layout, bucket.most_drafts + 1)
             return run(inputs.ids, inputs.positions, layout, rows_with_logits(inputs))
 
         if _same(forward(sample).float(), wanted.float(), loaded.compute):
-            return Chosen(forward, f"fused decoder{words}", 2, captured, compiled)
+            words = f"fused decoder{words}"
+            return Chosen(forward, words, 2, captured, compiled, keeps_apart)
         refusal = "its logits differ from those of transformers' modules"
     _log.info("the fused decoder does not serve this model: %s", refusal)
     if compiled and not _compile(loaded.module, len(loaded.layers), device):

@@ -56,10 +56,10 @@ _COUNTED = 4096
 _LOG2_E = 1.4426950408889634
 
 
-def serves(query: Tensor, keys: Tensor, max_query: int) -> bool:
-    """Whether these shapes suit the kernel: [T, heads, size], [blocks, page, kv heads, size]."""
-    size = query.shape[2]
-    group = query.shape[1] // keys.shape[2]
+def serves(heads: int, keys: Tensor, max_query: int) -> bool:
+    """Whether `heads` query heads over keys [blocks, page, kv heads, size] suit the kernel."""
+    size = keys.shape[3]
+    group = heads // keys.shape[2]
     return (
         size in (32, 64, 128)
         and max_query * group <= _MOST_ROWS
@@ -80,13 +80,14 @@ def attend(
     tuning: Tuning | None = None,
     parts: int | None = None,
     counted: bool = True,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Causal attention of packed queries [T, heads, size], contiguous; the same shape.
 
     `cu_query` [B + 1] int32 bounds each sequence's queries, at most `max_query`, the last of which
     stands at position `used`[b] - 1; `table` [B, W] int32 names its pages of `keys` and `values`
-    [blocks, page, kv heads, size], contiguous. Rows of no sequence are left as they are. A
-    sequence's keys are split into at most `parts`, where the shapes are not to decide that; they
+    [blocks, page, kv heads, size], contiguous. Rows of no sequence are left as they are, in `out`
+    [T, heads, size], contiguous, where that is given. A sequence's keys are split into at most `parts`, where the shapes are not to decide that; they
     are added by the last of them where they are `counted`, by a kernel of its own where not.
 
     Calls on one device must follow one another, as those of one stream do: they share counters.
@@ -100,7 +101,8 @@ def attend(
     if parts is None:
         pairs = sequences * kv_heads
         parts = most_parts(pairs, _processors(query.device), table.shape[1] * page, chosen)
-    out = torch.empty_like(query)
+    if out is None:
+        out = torch.empty_like(query)
     split = parts > 1
     partial = counters = out
     if split:

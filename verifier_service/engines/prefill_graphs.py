@@ -18,16 +18,22 @@ from verifier_service.engines.graphs import GraphRunner
 from verifier_service.engines.layout import pack_choices
 from verifier_service.engines.logprobs import with_logprobs
 
-# Keys that rounds may have behind them where they share a prompt's forward. Its attention reads
-# each key once for every query head; a forward of the rounds' own reads it once, and the weights
-# once more.
+# Keys that rounds may have behind them where they share a prompt's forward and its attention, which
+# reads each key once for every query head; a forward of the rounds' own reads it once, and the
+# weights once more.
 _MOST_SHARED_KEYS = 24_576
 
 
 class PrefillGraphs:
-    """Captured prefill of one engine. Not thread-safe."""
+    """Captured prefill of one engine; `keeps_apart`: rounds have an attention of their own in it.
 
-    def __init__(self, runner: GraphRunner, chooser: Chooser, device: torch.device) -> None:
+    Not thread-safe.
+    """
+
+    def __init__(
+        self, runner: GraphRunner, chooser: Chooser, device: torch.device, *, keeps_apart: bool
+    ) -> None:
+        self._keeps_apart = keeps_apart
         self._runner = runner
         self._chooser = chooser
         self._device = device
@@ -38,9 +44,10 @@ class PrefillGraphs:
         """Verdicts as `Engine.run`; None, and nothing done, where no capture serves the step."""
         if any(chunk.prompt_logprobs for chunk in chunks):
             return None
-        rounds = (chunk for chunk in chunks if len(chunk.ids) == chunk.drafts + 1)
-        if sum(chunk.start for chunk in rounds) > _MOST_SHARED_KEYS:
-            return None
+        if not self._keeps_apart:
+            rounds = (chunk for chunk in chunks if len(chunk.ids) == chunk.drafts + 1)
+            if sum(chunk.start for chunk in rounds) > _MOST_SHARED_KEYS:
+                return None
         bucket = self._runner.find(chunks)
         if bucket is None:
             return None

@@ -31,14 +31,24 @@ class ShortAttention:
         """Whether the kernel takes these shapes."""
         if layout.table is None or layout.max_query == 0:
             return False
-        served: bool = self._kernels.serves(query, keys, layout.max_query)
+        return self.takes(query.shape[1], keys, layout.max_query)
+
+    def takes(self, heads: int, keys: Tensor, queries: int) -> bool:
+        """Whether it takes so many queries of a sequence, of `heads` heads each, over such keys."""
+        served: bool = self._kernels.serves(heads, keys, queries)
         return served
 
     def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, layout: StepLayout, scale: float
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        layout: StepLayout,
+        scale: float,
+        out: Tensor | None = None,
     ) -> Tensor:
-        """As `attend_pages`, without a window."""
-        out: Tensor = self._kernels.attend(
+        """As `attend_pages`, without a window; written to `out`, contiguous, if that is given."""
+        result: Tensor = self._kernels.attend(
             query.contiguous(),
             keys,
             values,
@@ -47,8 +57,9 @@ class ShortAttention:
             layout.table,
             layout.max_query,
             scale,
+            out=out,
         )
-        return out
+        return result
 
 
 def short_attention(cache: PagedCache, heads: int) -> ShortAttention | None:
@@ -61,9 +72,8 @@ def short_attention(cache: PagedCache, heads: int) -> ShortAttention | None:
     except ImportError as error:
         _log.warning("attention of few queries runs through torch's kernel: %s", error)
         return None
-    query = keys.new_empty(1, heads, keys.shape[3])
     for count in _TRIED:
-        if not paged_triton.serves(query, keys, count):
+        if not paged_triton.serves(heads, keys, count):
             continue
         try:
             right = agrees(paged_triton.attend, _through_torch, keys, heads, count)

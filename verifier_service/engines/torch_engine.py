@@ -211,6 +211,7 @@ class TorchEngine:
             self._device,
             self._new_capture,
             compiled,
+            chosen.keeps_apart,
         )
         self._graphs = capturing.decoding()
         self._prefill = capturing.prefill()

@@ -37,7 +37,7 @@ for heads, kv_heads, size, queries, blocks, tried in (
     (2, 1, 32, 1, 4, (2,)),
 ):
     keys = torch.zeros(blocks, 64, kv_heads, size)
-    assert paged_triton.serves(torch.zeros(3, heads, size), keys, queries)
+    assert paged_triton.serves(heads, keys, queries)
     assert agrees(paged_triton.attend, by_definition, keys, heads, queries, tried)
     assert not counters().any()
     print("right")
@@ -68,6 +68,11 @@ for tuning, parts, counted in (
     found = paged_triton.attend(query, keys, values, *arguments, **split)
     assert torch.allclose(found[:11], wanted[:11], atol=1e-5), split
     assert not counters().any()
+    # Beside what another kernel has written for others: only the rows of sequences are its own.
+    others = torch.full_like(query, 7.0)
+    assert paged_triton.attend(query, keys, values, *arguments, **split, out=others) is others
+    assert torch.equal(others[:11], found[:11])
+    assert (others[11:] == 7.0).all()
 print("right")
 
 # Scores so far apart that a part's weights are nothing beside another's.
