@@ -164,7 +164,10 @@ class Core:
 
     def _step(self) -> None:
         scheduler, controller = self._scheduler, self._controller
-        scheduler.admit()
+        if self._begun is None:
+            # Beside rounds that were begun a prompt would need a forward of its own, and read all
+            # weights again: it shares that of the next step.
+            scheduler.admit()
         began = time.perf_counter_ns()
         holding, self._holds = self._holds, False
         controller.begin(
@@ -207,7 +210,11 @@ class Core:
         blindly, self._blindly = self._blindly, False
         unused = self._known if hidden else len(blocks)
         # Nobody is asked of what comes next, whatever this step brings; or that is not worth it.
-        sure = scheduler.is_steady and (not drafting or controller.begins_blindly(unused))
+        sure = (
+            scheduler.is_steady
+            and not self._commands
+            and (not drafting or controller.begins_blindly(unused))
+        )
         verdicts = self._engine.run(
             chunks,
             goes_on=self._goes_on(planned, unused, drafting=drafting, blindly=sure),
@@ -262,7 +269,9 @@ class Core:
 
         def goes_on(verdicts: Sequence[Verdict]) -> bool:
             self._read = time.perf_counter_ns()
-            if not self._scheduler.goes_on_behind(planned):
+            # Whoever has just come is waited for, as who waits already.
+            came = bool(self._commands) and not blindly
+            if came or not self._scheduler.goes_on_behind(planned):
                 return False
             if drafting:
                 holds = self._look(planned, verdicts, unused)

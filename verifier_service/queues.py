@@ -50,6 +50,11 @@ class Queues:
         self._numbers = itertools.count(1)
         self._closed: list[tuple[int, bool]] = []
 
+    @property
+    def may_admit(self) -> bool:
+        """Whether somebody waits who would begin now, if the cache has room."""
+        return bool(self.waiting) and len(self.running) < self._max_running
+
     def add(self, request: Request, sink: OutputSink) -> None:
         """Queue a request. Raises QueueFullError, and ValueError for an id that is in use."""
         if len(self.waiting) >= self._max_waiting:
@@ -82,7 +87,7 @@ class Queues:
 
     def admit(self) -> None:
         """Start waiting sequences while there is room for all they are known to need."""
-        while self.waiting and len(self.running) < self._max_running:
+        while self.may_admit:
             sequence = self.waiting[0]
             # Room for one more token of each running sequence stays, lest they be preempted.
             if not self._tables.open(sequence, spare=len(self.running)):

@@ -114,20 +114,21 @@ class Scheduler:
 
     @property
     def is_steady(self) -> bool:
-        """Whether nothing waits and all that runs is decoding, without drafts of its own."""
+        """Whether nobody is about to begin, and all that runs decodes without drafts of its own."""
         queues = self._queues
-        return not queues.waiting and all(
+        return not queues.may_admit and all(
             sequence.decoding and sequence.request.prediction is None for sequence in queues.running
         )
 
     def goes_on_behind(self, planned: list[Planned]) -> bool:
         """Whether a plain round of all that this step runs may follow it, in this order.
 
-        Nothing waits, every prompt in it is read to its end, and nobody has drafts of its own.
+        Nobody is about to begin, every prompt in it is read to its end, and nobody has drafts of
+        its own.
         """
         queues = self._queues
         return (
-            not queues.waiting
+            not queues.may_admit
             and len(planned) == len(queues.running)
             and all(
                 part.sequence is sequence

@@ -87,8 +87,9 @@ def attend(
     `cu_query` [B + 1] int32 bounds each sequence's queries, at most `max_query`, the last of which
     stands at position `used`[b] - 1; `table` [B, W] int32 names its pages of `keys` and `values`
     [blocks, page, kv heads, size], contiguous. Rows of no sequence are left as they are, in `out`
-    [T, heads, size], contiguous, where that is given. A sequence's keys are split into at most `parts`, where the shapes are not to decide that; they
-    are added by the last of them where they are `counted`, by a kernel of its own where not.
+    [T, heads, size], contiguous, where that is given. A sequence's keys are split into at most
+    `parts`, where the shapes are not to decide that; they are added by the last of them where they
+    are `counted`, by a kernel of its own where not.
 
     Calls on one device must follow one another, as those of one stream do: they share counters.
     """

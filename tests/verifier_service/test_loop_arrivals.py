@@ -1,0 +1,60 @@
+"""Who comes while a step runs: when its prompt is read, and what is begun ahead of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.verifier_service.test_loop import request
+from tests.verifier_service.test_loop_ahead import nothing, run
+from verifier_service.engines.base import Chunk
+from verifier_service.messages import Request
+
+
+def plain(request_id: str, tokens: int) -> Request:
+    """One that wants no drafts: steps behind it are begun blindly."""
+    one = request(request_id, tokens)
+    one.num_speculative_tokens = 0
+    return one
+
+
+def kinds(steps: list[list[Chunk]]) -> list[str]:
+    """A letter for each chunk of each step: a round, or a part of a prompt."""
+    return ["".join("r" if len(c.ids) == c.drafts + 1 else "p" for c in step) for step in steps]
+
+
+def test_a_prompt_shares_the_step_behind_the_one_that_was_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = run(monkeypatch, nothing, lambda _: True, [plain("a", 12)], late=(4, plain("b", 4)))
+    # When it came during the fourth step, the fifth had been begun blindly.
+    assert kinds(seen.engine.steps)[:7] == ["p", "r", "r", "r", "r", "rp", "rr"]
+    assert [begins for _, begins in seen.engine.asked][3:6] == [True, False, True]
+    alone = run(monkeypatch, nothing, lambda _: True, [plain("a", 12)])
+    assert seen.tokens[0] == alone.tokens[0]
+    assert len(seen.tokens[1]) == 4
+
+
+def test_nothing_is_begun_behind_a_step_during_which_somebody_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = run(monkeypatch, nothing, lambda _: True, [request("a")], late=(4, request("b", 4)))
+    # Whether to begin is asked with the step's outcome, and by then it is known that it came.
+    assert not seen.engine.sure[3]
+    assert kinds(seen.engine.steps)[:6] == ["p", "r", "r", "r", "rp", "rr"]
+    assert [begins for _, begins in seen.engine.asked][2:4] == [True, False]
+
+
+def test_who_waits_for_a_seat_keeps_nobody_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Four may run.
+    requests = [plain(name, 3 + 2 * number) for number, name in enumerate("abcd")]
+    late = plain("e", 3)
+    seen = run(monkeypatch, nothing, lambda _: True, [*requests, late])
+    steps = kinds(seen.engine.steps)
+    first = next(number for number, step in enumerate(steps) if "p" in step and "r" in step)
+    # Its prompt is read when a seat is free, beside the three that are left.
+    assert steps[first] == "rrrp"
+    begun = [begins for _, begins in seen.engine.asked]
+    # Until then every step behind a round was begun, but the one that reads it.
+    assert begun[1 : first - 1] == [True] * (first - 2)
+    assert begun[first - 1] is False
+    assert [len(tokens) for tokens in seen.tokens] == [3, 5, 7, 9, 3]
