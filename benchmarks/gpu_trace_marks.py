@@ -14,13 +14,14 @@ def watched(engine: type, source: type) -> list[Watched]:
     """What the engine's thread does in a step, outermost calls first; both are classes."""
     from verifier_service.controller import Controller
     from verifier_service.loop import Core
+    from verifier_service.next_step import NextStep
     from verifier_service.scheduler import Scheduler
 
     return [
         Watched(Core, {"_take_commands": "loop: commands", "_flush": "loop: hand out"}),
         Watched(Core, {"_snapshot": "loop: statistics", "_foreseen": "proposers: foreseen"}),
         # What the loop says to `goes_on`.
-        Watched(Core, {"_look": "loop: look behind"}),
+        Watched(NextStep, {"_look": "loop: look behind"}),
         Watched(engine, {"run": RUN, "copy_blocks": "engine: copy blocks"}),
         Watched(
             Scheduler,

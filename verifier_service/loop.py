@@ -18,10 +18,9 @@ from functools import partial
 from verifier_service.asking import AskingCost
 from verifier_service.controller import Controller
 from verifier_service.core import CoreStats, QueueFullError
-from verifier_service.engines.base import Engine, GoesOn, Verdict
+from verifier_service.engines.base import Engine
 from verifier_service.messages import (
     DraftSource,
-    Expected,
     Foreseen,
     ModelInfo,
     Output,
@@ -29,7 +28,8 @@ from verifier_service.messages import (
     Request,
     SequenceView,
 )
-from verifier_service.scheduler import PREFILL, Planned, Scheduler, StepTimes
+from verifier_service.next_step import NextStep
+from verifier_service.scheduler import PREFILL, Scheduler, StepTimes
 from verifier_service.speculation_watch import SpeculationWatch
 
 _log = logging.getLogger(__name__)
@@ -73,16 +73,8 @@ class Core:
         self._pending: list[tuple[OutputSink, Output]] = []
         # When the last step ended, in ns; None after a time without work.
         self._ended: int | None = None
-        # When the next step was begun, in ns; None while it was not.
-        self._begun: int | None = None
-        # Whether it was not begun because there are drafts for it.
-        self._holds = False
-        # Whether it was begun before the outcome of the last one was read, though drafts may come.
-        self._blindly = False
-        # Sequences that have drafts behind the last outcome, as far as look-ahead has told.
-        self._known = 0
-        # When the last step's outcome was read, and when the device had its next work, in ns.
-        self._read: int | None = None
+        self._next = NextStep(scheduler, controller, source, lambda: bool(self._commands))
+        # When the device had its last work, in ns.
         self._launched = 0
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self._thread.start()
@@ -152,7 +144,8 @@ class Core:
                     self._look_back()
                     self._flush()
                     self._tell_closed()
-                    self._ended = self._begun = self._read = None
+                    self._ended = None
+                    self._next.rest()
                     self._wake.wait()
                 if self._stopping:
                     return False
@@ -163,18 +156,17 @@ class Core:
                 return True
 
     def _step(self) -> None:
-        scheduler, controller = self._scheduler, self._controller
-        if self._begun is None:
+        scheduler, controller, following = self._scheduler, self._controller, self._next
+        if not following.begun:
             # Beside rounds that were begun a prompt would need a forward of its own, and read all
             # weights again: it shares that of the next step.
             scheduler.admit()
         began = time.perf_counter_ns()
-        holding, self._holds = self._holds, False
         controller.begin(
             scheduler.num_decoding,
-            begun=self._begun is not None,
-            holding=holding,
-            unused=self._known,
+            begun=following.begun,
+            holding=following.take_holding(),
+            unused=following.known,
         )
         views, closed = scheduler.views()
         asked = any(view.max_draft_tokens for view in views)
@@ -197,32 +189,25 @@ class Core:
             self._engine.copy_blocks(copies)
         if not planned:
             self._tell(views, closed)
-            self._begun = None
+            following.rest()
             return
         chunks = [part.chunk for part in planned]
         # What is done before a step that was begun already costs nothing: the device works.
-        begun, self._begun = self._begun, None
-        hidden = begun is not None
+        came = following.take()
+        hidden = came.begun is not None
         started = time.perf_counter_ns()
         before = 0 if hidden else started - began
-        read, self._read = self._read, None
         drafting = asked or bool(views)
-        blindly, self._blindly = self._blindly, False
-        unused = self._known if hidden else len(blocks)
-        # Nobody is asked of what comes next, whatever this step brings; or that is not worth it.
-        sure = (
-            scheduler.is_steady
-            and not self._commands
-            and (not drafting or controller.begins_blindly(unused))
-        )
+        unused = following.known if hidden else len(blocks)
+        sure = following.is_sure(unused, drafting=drafting)
         verdicts = self._engine.run(
             chunks,
-            goes_on=self._goes_on(planned, unused, drafting=drafting, blindly=sure),
+            goes_on=following.goes_on(planned, unused, drafting=drafting, blindly=sure),
             sure=sure,
             meanwhile=partial(self._tell, views, closed),
         )
         ran = time.perf_counter_ns()
-        spent = ran - (started if begun is None else begun)
+        spent = ran - (started if came.begun is None else came.begun)
         prefilled = sum(len(p.chunk.ids) for p in planned if p.decision is PREFILL)
         controller.observe_step(
             len(chunks),
@@ -235,12 +220,12 @@ class Core:
         times = StepTimes(waited, spent, before)
         self._pending.extend(scheduler.apply(planned, verdicts, times))
         ended = time.perf_counter_ns()
-        around = (before + (0 if self._begun is not None else ended - ran)) * 1e-9
+        around = (before + (0 if following.begun else ended - ran)) * 1e-9
         if hidden:
-            around = 0.0 if blindly else controller.look_cost(len(chunks))
-        elif read is not None:
+            around = 0.0 if came.blindly else controller.look_cost(len(chunks))
+        elif came.read is not None:
             # All that the device stood still, reading and launching included.
-            around = (self._launched - read) * 1e-9
+            around = (self._launched - came.read) * 1e-9
             if asked and not waited and not prefilled:
                 controller.observe_held(len(blocks), len(chunks), around)
         if asked:
@@ -250,7 +235,7 @@ class Core:
             self._asking.observe_plain(len(chunks), around)
         seconds = (ended - (self._ended or began)) * 1e-9
         if hidden and not prefilled and self._ended is not None:
-            controller.observe_begun(len(chunks), seconds, blindly=blindly)
+            controller.observe_begun(len(chunks), seconds, blindly=came.blindly)
         # Requests that want no drafts say nothing of what drafts gain.
         if not prefilled and any(part.sequence.draft_limit > 0 for part in planned):
             tokens = sum(len(verdict.tokens) for verdict in verdicts if verdict is not None)
@@ -258,63 +243,10 @@ class Core:
             controller.observe_speed(len(chunks), tokens, seconds, drafted=drafted)
         self._ended = ended
 
-    def _goes_on(
-        self, planned: list[Planned], unused: int, *, drafting: bool, blindly: bool
-    ) -> GoesOn:
-        """Says whether a plain step of the same sequences follows, and notes that it is begun.
-
-        `blindly`: the engine may have begun it already. `unused`: so many sequences have drafts
-        that this step does not verify.
-        """
-
-        def goes_on(verdicts: Sequence[Verdict]) -> bool:
-            self._read = time.perf_counter_ns()
-            # Whoever has just come is waited for, as who waits already.
-            came = bool(self._commands) and not blindly
-            if came or not self._scheduler.goes_on_behind(planned):
-                return False
-            if drafting:
-                holds = self._look(planned, verdicts, unused)
-                if holds and not blindly:
-                    return False
-                self._holds = False
-            self._blindly = blindly
-            self._begun = time.perf_counter_ns()
-            return True
-
-        return goes_on
-
-    def _look(self, planned: Sequence[Planned], verdicts: Sequence[Verdict], unused: int) -> bool:
-        """Whether the step behind this one is worth a pause: there are drafts, or may be."""
-        outcomes = []
-        opening = 0
-        for part, verdict in zip(planned, verdicts, strict=True):
-            # Of the others proposers are never told.
-            if part.sequence.ask_limit > 0:
-                if part.decision is PREFILL:
-                    opening += 1
-                else:
-                    outcomes.append((part.sequence.sequence_id, verdict.tokens))
-        expected = self._source.behind(outcomes) if outcomes else Expected(0, 0)
-        if expected is None:
-            self._known = 0
-            return True
-        self._known, unknown = expected
-        # Nobody looks ahead of a prompt.
-        unknown += opening
-        waits = self._controller.waits_for(unknown)
-        self._holds = not waits and self._controller.holds_for(self._known)
-        holds = waits or self._holds
-        # Behind a prompt there is always a look.
-        if planned[-1].decision is not PREFILL:
-            found = self._known + (unknown if waits else 0)
-            self._controller.observe_look(unused, found, holds=holds)
-        return holds
-
     def _foreseen(self, views: Sequence[SequenceView]) -> Foreseen | None:
         """What is known of the answers to these views; None where somebody must be asked."""
         # A step that was begun is plain, whatever anybody would answer.
-        return self._source.foreseen(views) if self._begun is None else _NOTHING
+        return _NOTHING if self._next.begun else self._source.foreseen(views)
 
     def _tell(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         """Tell proposers what they need not answer, learn, and hand out what was emitted.

@@ -13,7 +13,7 @@ import pytest
 from tests.toy import Toy
 from tests.toy_engine import Guess, ToyEngine, ToySource, oracle, random_guess
 from tests.verifier_service.test_loop import Answer, request
-from verifier_service import loop
+from verifier_service import loop, next_step
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
 from verifier_service.engines.base import Chunk, GoesOn, Meanwhile, Verdict, no_more
@@ -158,7 +158,8 @@ def run(
     late: tuple[int, Request] | None = None,
 ) -> SimpleNamespace:
     clock = Clock()
-    monkeypatch.setattr(loop, "time", clock)
+    for module in (loop, next_step):
+        monkeypatch.setattr(module, "time", clock)
     engine = AheadEngine(clock)
     source = kinds[0](clock, guess, knows, foresees)
     controller = kinds[1](4, CostTable.from_profile({1: 0.005, 33: 0.006}), adaptive=False)

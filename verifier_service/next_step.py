@@ -1,0 +1,138 @@
+"""The step behind the one that runs: whether it is begun before it is asked for, and how it was.
+
+Knows what was planned, what look-ahead has told and what pauses cost; does not know the device. A
+plain step can be begun as soon as the last outcome is read, or blindly before that; a step with
+drafts has to be planned first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from verifier_service.controller import Controller
+from verifier_service.engines.base import GoesOn, Verdict
+from verifier_service.messages import DraftSource, Expected
+from verifier_service.scheduler import PREFILL, Planned, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class CameAbout:
+    """How a step came about; times in ns.
+
+    `begun` ahead, None where it was not; `blindly`, before the outcome of the last one was `read`
+    (None where nothing ran before it) though drafts might have come.
+    """
+
+    begun: int | None
+    blindly: bool
+    read: int | None
+
+
+class NextStep:
+    """Decides, and remembers, for the loop's thread. `came` says whether somebody has just come."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        controller: Controller,
+        source: DraftSource,
+        came: Callable[[], bool],
+    ) -> None:
+        self._scheduler = scheduler
+        self._controller = controller
+        self._source = source
+        self._came = came
+        self._begun: int | None = None
+        self._blindly = False
+        # Whether it was not begun because there are drafts for it.
+        self._holds = False
+        self._read: int | None = None
+        # Sequences that have drafts behind the last outcome, as far as look-ahead has told.
+        self.known = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether it was begun: what is asked for next is a plain step of the same sequences."""
+        return self._begun is not None
+
+    def take_holding(self) -> bool:
+        """Whether it was held for drafts. It is the step that is planned now."""
+        holding, self._holds = self._holds, False
+        return holding
+
+    def take(self) -> CameAbout:
+        """How the step that runs now came about; the next one is behind it."""
+        came = CameAbout(self._begun, self._blindly, self._read)
+        self._begun = self._read = None
+        self._blindly = False
+        return came
+
+    def rest(self) -> None:
+        """There is nothing to run: what comes then follows on nothing."""
+        self._begun = self._read = None
+
+    def is_sure(self, unused: int, *, drafting: bool) -> bool:
+        """Whether it is begun whatever this step brings: nobody is asked of that, or it is not
+        worth a look.
+
+        `unused`: so many sequences have drafts that this step does not verify.
+        """
+        return (
+            self._scheduler.is_steady
+            and not self._came()
+            and (not drafting or self._controller.begins_blindly(unused))
+        )
+
+    def goes_on(
+        self, planned: list[Planned], unused: int, *, drafting: bool, blindly: bool
+    ) -> GoesOn:
+        """Says whether a plain step of the same sequences follows, and notes that it is begun.
+
+        `blindly`: the engine may have begun it already. `unused` as for `is_sure`.
+        """
+
+        def goes_on(verdicts: Sequence[Verdict]) -> bool:
+            self._read = time.perf_counter_ns()
+            # Whoever has just come is waited for, as who waits already.
+            came = not blindly and self._came()
+            if came or not self._scheduler.goes_on_behind(planned):
+                return False
+            if drafting:
+                holds = self._look(planned, verdicts, unused)
+                if holds and not blindly:
+                    return False
+                self._holds = False
+            self._blindly = blindly
+            self._begun = time.perf_counter_ns()
+            return True
+
+        return goes_on
+
+    def _look(self, planned: Sequence[Planned], verdicts: Sequence[Verdict], unused: int) -> bool:
+        """Whether the step behind this one is worth a pause: there are drafts, or may be."""
+        outcomes = []
+        opening = 0
+        for part, verdict in zip(planned, verdicts, strict=True):
+            # Of the others proposers are never told.
+            if part.sequence.ask_limit > 0:
+                if part.decision is PREFILL:
+                    opening += 1
+                else:
+                    outcomes.append((part.sequence.sequence_id, verdict.tokens))
+        expected = self._source.behind(outcomes) if outcomes else Expected(0, 0)
+        if expected is None:
+            self.known = 0
+            return True
+        self.known, unknown = expected
+        # Nobody looks ahead of a prompt.
+        unknown += opening
+        waits = self._controller.waits_for(unknown)
+        self._holds = not waits and self._controller.holds_for(self.known)
+        holds = waits or self._holds
+        # Behind a prompt there is always a look.
+        if planned[-1].decision is not PREFILL:
+            found = self.known + (unknown if waits else 0)
+            self._controller.observe_look(unused, found, holds=holds)
+        return holds
