@@ -1,0 +1,80 @@
+"""What is sent to a machine with a card that is lent; what is queued there runs in turn."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.lent_card_wheels import needed
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks/lent_card.sh"
+# Stands for Python there: it says what it was asked to run, and fails the first time.
+PYTHON = """#!/bin/bash
+echo "asked: $*" >> "$HOLD/asked"
+mkdir -p "$HOLD/out/code"
+echo report > "$HOLD/out/report.md"
+echo junk > "$HOLD/out/code/junk"
+[ -f "$HOLD/failed" ] || { touch "$HOLD/failed"; exit 1; }
+"""
+
+
+def test_what_outrider_needs_is_sent_but_for_what_is_there() -> None:
+    found = needed("outrider")
+    assert found["torch"] == metadata.version("torch").partition("+")[0]
+    assert {"grpcio", "protobuf", "pydantic", "pydantic-core", "gguf"} <= found.keys()
+    assert not {"numpy", "transformers", "outrider"} & found.keys()
+    assert "pytest" not in found
+
+
+def lent(hold: Path, *arguments: str, out: Path | None = None) -> str:
+    environment = {**os.environ, "HOLD": str(hold), "PATH": f"{hold}/bin:{os.environ['PATH']}"}
+    environment |= {} if out is None else {"OUT": str(out)}
+    done = subprocess.run(
+        ["bash", str(SCRIPT), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path: Path) -> None:
+    hold, out = tmp_path / "hold", tmp_path / "out"
+    for folder in (hold / "in", hold / "vin", hold / "bin", hold / "tree/src", out):
+        folder.mkdir(parents=True)
+    for name in ("a.00", "a.01", "g.00", "g.01"):
+        (hold / "in" / name).write_text(name)
+    (hold / "vin/v.00").write_text("v")
+    (hold / "gpu_unpack.sh").write_text(
+        'mkdir -p "$2" && cat "$1"/part.* > "$2/whole"\n'
+        'echo "export LD_PRELOAD= PYTHONPATH=there" > "$2/env.sh"\n'
+    )
+    (hold / "bin/python3").write_text(PYTHON)
+    (hold / "bin/python3").chmod(0o755)
+    with tarfile.open(hold / "src.tgz", "w:gz") as archive:
+        archive.add(hold / "tree/src", "src")
+    lent(hold, "start")
+    try:
+        lent(hold, "queue", "--parts", "model,engine")
+        lent(hold, "queue", "--minutes", "2", "--peer-python", "a b")
+        lent(hold, "wait", "30", "2", out=out)
+    finally:
+        subprocess.run(["pkill", "-f", f"{SCRIPT} _work {hold}"], check=False)
+    asked = (hold / "asked").read_text().splitlines()
+    assert len(asked) == 2
+    assert asked[0].startswith(f"asked: -m benchmarks.gpu_session --gguf {hold}/model.gguf")
+    assert asked[0].endswith("--parts model,engine")
+    assert asked[1].endswith("--minutes 2 --peer-python a b")
+    assert (hold / "env/whole").read_text() == "a.00a.01"
+    assert (hold / "vllm/whole").read_text() == "v"
+    assert (hold / "model.gguf").read_text() == "g.00g.01"
+    with tarfile.open(out / "out.tgz") as archive:
+        names = set(archive.getnames())
+    assert {"out/report.md", "log"} <= names
+    assert "out/code/junk" not in names
