@@ -101,17 +101,20 @@ async def test_rejected_drafts_show_on_focus_and_on_demand(tab: Watched) -> None
 async def test_arrow_keys_go_from_round_to_round(tab: Watched) -> None:
     page = await tab.open()
     await ask(page)
-    first = page.locator("#answer .round").first
-    await first.focus()
+    await page.locator("#answer .round").first.focus()
     await expect(page.locator("#round")).to_contain_text("Round 1 ")
-    # Focused once more: when the vocabulary comes the rounds are drawn anew.
-    await first.press("ArrowRight")
+    await page.keyboard.press("ArrowRight")
     await expect(page.locator("#round")).to_contain_text("Round 2 ")
     await page.keyboard.press("End")
     rounds = await page.locator("#answer .round").count()
     await expect(page.locator("#round")).to_contain_text(f"Round {rounds} ")
     await page.keyboard.press("Home")
     await expect(page.locator("#round")).to_contain_text("Round 1 ")
+    # The pointer shows another round; the keys go on from the one that has the focus.
+    await page.locator("#answer .round").nth(4).hover()
+    await expect(page.locator("#round")).to_contain_text("Round 5 ")
+    await page.keyboard.press("ArrowRight")
+    await expect(page.locator("#round")).to_contain_text("Round 2 ")
     # One stop on the way of the tab key, not one for each round.
     await expect(page.locator("#answer .round[tabindex='0']")).to_have_count(1)
 

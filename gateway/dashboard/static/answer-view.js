@@ -116,8 +116,9 @@ export class AnswerView {
 
   move(event) {
     const last = this.rounds.length - 1;
-    const target = { ArrowRight: this.current + 1, ArrowDown: this.current + 1, ArrowLeft: this.current - 1,
-      ArrowUp: this.current - 1, Home: 0, End: last }[event.key];
+    // From the round that has the focus: the pointer may show another, also where it rests while the page moves.
+    const at = indexOf(event.target);
+    const target = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: last }[event.key];
     if (target === undefined || last < 0) return;
     event.preventDefault();
     this.answer.children[Math.max(0, Math.min(target, last))].focus();
