@@ -20,8 +20,10 @@ THERE = frozenset(
         *("charset-normalizer", "accelerate"),
     )
 )
-# Of the model that is sent, and what a CPU build of torch does without.
-BESIDE = ("gguf", "triton")
+# Triton by the release of torch whose CUDA build asks for it; a CPU build does without.
+TRITON = {"2.13.0": "3.7.1"}
+# For the model that is sent.
+BESIDE = ("gguf",)
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -51,6 +53,7 @@ def needed(package: str) -> dict[str, str]:
                 assert match is not None
                 waiting.append(match.group())
     del found[canonical(package)]
+    found["triton"] = TRITON[found["torch"]]
     return found
 
 

@@ -8,7 +8,7 @@ import tarfile
 from importlib import metadata
 from pathlib import Path
 
-from benchmarks.lent_card_wheels import needed
+from benchmarks.lent_card_wheels import TRITON, needed
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/lent_card.sh"
 # Stands for Python there: it says what it was asked to run, and fails the first time.
@@ -24,6 +24,8 @@ echo junk > "$HOLD/out/code/junk"
 def test_what_outrider_needs_is_sent_but_for_what_is_there() -> None:
     found = needed("outrider")
     assert found["torch"] == metadata.version("torch").partition("+")[0]
+    # What is installed here may be another one, for tests.
+    assert found["triton"] == TRITON[found["torch"]]
     assert {"grpcio", "protobuf", "pydantic", "pydantic-core", "gguf"} <= found.keys()
     assert not {"numpy", "transformers", "outrider"} & found.keys()
     assert "pytest" not in found
