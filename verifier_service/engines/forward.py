@@ -111,7 +111,9 @@ def choose_paged(
         kernel = short_attention(cache, heads)
 
         def keeps_apart(queries: int) -> bool:
-            return kernel is not None and kernel.takes(heads, cache.keys[0], queries)
+            if kernel is None or not kernel.apart:
+                return False
+            return kernel.takes(heads, cache.keys[0], queries)
 
         def run(ids: Tensor, positions: Tensor, layout: StepLayout, rows: Tensor | None) -> Tensor:
             def attend(query: Tensor, layer: int) -> Tensor:

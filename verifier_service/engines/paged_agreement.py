@@ -14,6 +14,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from verifier_service.engines.attention import StepLayout
+from verifier_service.engines.rounds_apart import rounds_apart
+
 _log = logging.getLogger(__name__)
 
 # Query, keys, values, query bounds, contexts, tables, most queries, scale -> answers.
@@ -23,6 +26,8 @@ Attend = Callable[..., Tensor]
 _PAGES = 16
 # Keys of a sequence go into at most so many parts.
 _PARTS = (1, 3, 16)
+# Tokens of a prompt that is made up.
+_PROMPT = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ def agrees(
     same call made twice has to give the same bits, whatever was called between.
     """
     step, other = _made_up(keys, heads, max_query)
-    tolerance = 1e-4 if keys.dtype == torch.float32 else 0.03
+    tolerance = _tolerance(keys)
     wanted = [one.through(otherwise) for one in (step, other)]
     for parts in tried:
         split = partial(attend, parts=parts)
@@ -77,14 +82,41 @@ def agrees(
     return True
 
 
+def agrees_apart(attend: Attend, otherwise: Attend, keys: Tensor, heads: int, most: int) -> bool:
+    """Whether two attentions together give what one of them does: `attend` the first sequences, of
+    at most `most` queries, and `otherwise` the rest, a prompt first (`rounds_apart`)."""
+    step, _ = _made_up(keys, heads, most, prompt=_PROMPT)
+    wanted = step.through(otherwise)
+    many = rounds_apart(
+        StepLayout(step.used, cu_query=step.cu_query, used=step.used, table=step.table), most
+    )
+    assert many.cu_query is not None
+    assert many.rounds is not None
+    assert many.rounds.cu_query is not None
+    out = replace(step, cu_query=many.cu_query).through(otherwise).to(keys.dtype)
+    few = replace(step, cu_query=many.rounds.cu_query, max_query=most)
+    off = float(_off(few.through(partial(attend, out=out)), wanted).max())
+    if not off <= _tolerance(keys):
+        _log.warning("attention of rounds apart is off by %.2g of a token's largest value", off)
+        return False
+    return True
+
+
+def _tolerance(keys: Tensor) -> float:
+    return 1e-4 if keys.dtype == torch.float32 else 0.03
+
+
 def _off(found: Tensor, wanted: Tensor) -> Tensor:
     """[T], by token: what many keys are mixed into is much smaller than what one key gives."""
     error = (found - wanted).abs().flatten(1).amax(1)
     return error / wanted.abs().flatten(1).amax(1)
 
 
-def _made_up(keys: Tensor, heads: int, max_query: int) -> tuple[_Step, _Step]:
-    """A step of many kinds of sequences, and the same sequences with other contexts."""
+def _made_up(keys: Tensor, heads: int, max_query: int, prompt: int = 0) -> tuple[_Step, _Step]:
+    """A step of many kinds of sequences, and the same sequences with other contexts.
+
+    One of them is a `prompt` of so many tokens, if that is given.
+    """
     device, dtype = keys.device, keys.dtype
     blocks, page, kv_heads, size = keys.shape
     generator = torch.Generator(device=device).manual_seed(1)
@@ -100,6 +132,7 @@ def _made_up(keys: Tensor, heads: int, max_query: int) -> tuple[_Step, _Step]:
     # The fourth is padding; queries of the fifth stand on both sides of a part's beginning.
     contexts = [most - 3, 1, page // 2 + 2, 1, page + 5, 129, 7, most // 2]
     lengths = [max_query, 1, max_query, 0, max(max_query - 1, 1), 1, 1, max_query]
+    lengths[5] = prompt or lengths[5]
     limits = [max(1, length) for length in lengths]
     used = [min(max(context, least), most) for context, least in zip(contexts, limits, strict=True)]
     other = [max(context * 2 // 3, least) for context, least in zip(used, limits, strict=True)]
@@ -111,6 +144,6 @@ def _made_up(keys: Tensor, heads: int, max_query: int) -> tuple[_Step, _Step]:
         torch.nn.functional.pad(ints(lengths).cumsum(0), (1, 0)).to(torch.int32),
         ints(used),
         table.contiguous(),
-        max_query,
+        max(max_query, prompt),
     )
     return step, replace(step, used=ints(other))

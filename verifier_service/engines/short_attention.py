@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from verifier_service.engines.attention import PagedCache, StepLayout, attend_pages
-from verifier_service.engines.paged_agreement import agrees
+from verifier_service.engines.paged_agreement import agrees, agrees_apart
 
 _log = logging.getLogger(__name__)
 
@@ -22,10 +22,14 @@ _TRIED = (1, 2, 5, 9)
 
 
 class ShortAttention:
-    """Our kernel behind a step's layout."""
+    """Our kernel behind a step's layout.
 
-    def __init__(self, kernels: Any) -> None:
+    `apart`: beside torch's kernel in one step it gives what that gives alone.
+    """
+
+    def __init__(self, kernels: Any, *, apart: bool) -> None:
         self._kernels = kernels
+        self.apart = apart
 
     def serves(self, query: Tensor, keys: Tensor, layout: StepLayout) -> bool:
         """Whether the kernel takes these shapes."""
@@ -72,11 +76,14 @@ def short_attention(cache: PagedCache, heads: int) -> ShortAttention | None:
     except ImportError as error:
         _log.warning("attention of few queries runs through torch's kernel: %s", error)
         return None
+    apart = True
     for count in _TRIED:
         if not paged_triton.serves(heads, keys, count):
             continue
+        ways = paged_triton.attend, _through_torch, keys, heads, count
         try:
-            right = agrees(paged_triton.attend, _through_torch, keys, heads, count)
+            right = agrees(*ways)
+            apart = apart and right and agrees_apart(*ways)
         except Exception:
             # A compiler of another release may refuse it: decoding goes on, and the log says how.
             _log.exception("attention of few queries runs through torch's kernel")
@@ -88,7 +95,7 @@ def short_attention(cache: PagedCache, heads: int) -> ShortAttention | None:
                 count,
             )
             return None
-    return ShortAttention(paged_triton)
+    return ShortAttention(paged_triton, apart=apart)
 
 
 def _through_torch(

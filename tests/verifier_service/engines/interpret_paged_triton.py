@@ -7,7 +7,7 @@ import torch
 from tests.verifier_service.engines.paged import attend_by_definition
 from verifier_service.engines import paged_triton
 from verifier_service.engines.attention import StepLayout
-from verifier_service.engines.paged_agreement import agrees
+from verifier_service.engines.paged_agreement import agrees, agrees_apart
 
 
 def by_definition(query, keys, values, cu_query, used, table, max_query, scale):  # type: ignore[no-untyped-def]
@@ -39,6 +39,7 @@ for heads, kv_heads, size, queries, blocks, tried in (
     keys = torch.zeros(blocks, 64, kv_heads, size)
     assert paged_triton.serves(heads, keys, queries)
     assert agrees(paged_triton.attend, by_definition, keys, heads, queries, tried)
+    assert agrees_apart(paged_triton.attend, by_definition, keys, heads, queries)
     assert not counters().any()
     print("right")
 

@@ -21,6 +21,7 @@ from tests.verifier_service.engines.test_torch_engine import engine, llama
 from verifier_service.engines import forward, prefill_graphs
 from verifier_service.engines.attention import StepLayout
 from verifier_service.engines.base import Chunk
+from verifier_service.engines.paged_agreement import agrees_apart
 from verifier_service.engines.rounds_apart import rounds_apart
 from verifier_service.engines.short_attention import ShortAttention
 from verifier_service.engines.torch_engine import TorchEngine
@@ -125,9 +126,15 @@ class Kernels:
 
 
 def paged(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, kernels: Kernels, **changes: Any
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kernels: Kernels,
+    *,
+    apart: bool = True,
+    **changes: Any,
 ) -> TorchEngine:
-    monkeypatch.setattr(forward, "short_attention", lambda cache, heads: ShortAttention(kernels))
+    kernel = ShortAttention(kernels, apart=apart)
+    monkeypatch.setattr(forward, "short_attention", lambda cache, heads: kernel)
     return paged_engine(folder, monkeypatch, **{**SMALL, **changes})
 
 
@@ -157,13 +164,37 @@ def test_rounds_in_a_prompts_forward_go_through_the_kernel_for_few_queries(
     assert kernels.lengths[layers:] == [[3, 1, 0]] * layers
 
 
-def test_rounds_of_more_tokens_than_the_kernel_takes_share_the_prompts_attention(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("drafts", "apart"), [(3, True), (2, False)])
+def test_rounds_share_the_prompts_attention_where_the_kernel_does_not_serve(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, drafts: int, apart: bool
 ) -> None:
+    """They have more tokens than it takes, or it was not right beside the other one."""
     wanted = run(engine(llama), FIRST, MIXED)
     kernels = Kernels()
-    changes = {"num_speculative_tokens": 3}
+    changes = {"num_speculative_tokens": drafts, "apart": apart}
     target = replays_only(paged(llama, monkeypatch, kernels, **changes), monkeypatch)
     kernels.lengths.clear()
     assert run(target, FIRST, MIXED) == wanted
     assert kernels.lengths == []
+
+
+def test_two_attentions_that_do_not_make_one_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    keys = torch.zeros(3, 32, 2, 16)
+    kernels = Kernels()
+
+    def through(query: Tensor, *arguments: Any, out: Tensor | None = None) -> Tensor:
+        *bounds, most, scale = arguments
+        return kernels.attend(query, *bounds, most, scale, out)
+
+    assert agrees_apart(through, through, keys, 4, 3)
+    assert kernels.lengths[-1] == [3, 1, 3, 0, 2, 0, 0, 0]
+
+    def one_row_short(query: Tensor, *arguments: Any, out: Tensor | None = None) -> Tensor:
+        before = None if out is None else out[0].clone()
+        found = through(query, *arguments, out=out)
+        if before is not None:
+            found[0] = before
+        return found
+
+    assert not agrees_apart(one_row_short, through, keys, 4, 3)
+    assert "rounds apart" in caplog.text
