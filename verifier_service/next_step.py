@@ -31,19 +31,19 @@ class CameAbout:
 
 
 class NextStep:
-    """Decides, and remembers, for the loop's thread. `came` says whether somebody has just come."""
+    """Decides, and remembers, for the loop's thread. `asked`: whether there are new requests."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         controller: Controller,
         source: DraftSource,
-        came: Callable[[], bool],
+        asked: Callable[[], bool],
     ) -> None:
         self._scheduler = scheduler
         self._controller = controller
         self._source = source
-        self._came = came
+        self._asked = asked
         self._begun: int | None = None
         self._blindly = False
         # Whether it was not begun because there are drafts for it.
@@ -56,6 +56,11 @@ class NextStep:
     def begun(self) -> bool:
         """Whether it was begun: what is asked for next is a plain step of the same sequences."""
         return self._begun is not None
+
+    @property
+    def _came(self) -> bool:
+        """Whether somebody has just come who may begin."""
+        return self._asked() and self._scheduler.has_seat
 
     def take_holding(self) -> bool:
         """Whether it was held for drafts. It is the step that is planned now."""
@@ -81,7 +86,7 @@ class NextStep:
         """
         return (
             self._scheduler.is_steady
-            and not self._came()
+            and not self._came
             and (not drafting or self._controller.begins_blindly(unused))
         )
 
@@ -96,7 +101,7 @@ class NextStep:
         def goes_on(verdicts: Sequence[Verdict]) -> bool:
             self._read = time.perf_counter_ns()
             # Whoever has just come is waited for, as who waits already.
-            came = not blindly and self._came()
+            came = not blindly and self._came
             if came or not self._scheduler.goes_on_behind(planned):
                 return False
             if drafting:

@@ -51,9 +51,14 @@ class Queues:
         self._closed: list[tuple[int, bool]] = []
 
     @property
+    def has_seat(self) -> bool:
+        """Whether one more sequence may run, as far as their number goes."""
+        return len(self.running) < self._max_running
+
+    @property
     def may_admit(self) -> bool:
         """Whether somebody waits who would begin now, if the cache has room."""
-        return bool(self.waiting) and len(self.running) < self._max_running
+        return bool(self.waiting) and self.has_seat
 
     def add(self, request: Request, sink: OutputSink) -> None:
         """Queue a request. Raises QueueFullError, and ValueError for an id that is in use."""

@@ -109,6 +109,11 @@ class Scheduler:
         return bool(self._queues.running or self._queues.waiting)
 
     @property
+    def has_seat(self) -> bool:
+        """Whether who comes now may begin with the next step, if the cache has room."""
+        return self._queues.has_seat
+
+    @property
     def num_decoding(self) -> int:
         return sum(sequence.decoding for sequence in self._queues.running)
 

@@ -47,8 +47,8 @@ def test_nothing_is_begun_behind_a_step_during_which_somebody_came(
 def test_who_waits_for_a_seat_keeps_nobody_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
     # Four may run.
     requests = [plain(name, 3 + 2 * number) for number, name in enumerate("abcd")]
-    late = plain("e", 3)
-    seen = run(monkeypatch, nothing, lambda _: True, [*requests, late])
+    requests.append(plain("e", 3))
+    seen = run(monkeypatch, nothing, lambda _: True, requests)
     steps = kinds(seen.engine.steps)
     first = next(number for number, step in enumerate(steps) if "p" in step and "r" in step)
     # Its prompt is read when a seat is free, beside the three that are left.
@@ -58,3 +58,15 @@ def test_who_waits_for_a_seat_keeps_nobody_from_going_on(monkeypatch: pytest.Mon
     assert begun[1 : first - 1] == [True] * (first - 2)
     assert begun[first - 1] is False
     assert [len(tokens) for tokens in seen.tokens] == [3, 5, 7, 9, 3]
+
+
+def test_who_comes_while_all_seats_are_taken_keeps_nobody_from_going_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests = [request(name, 9) for name in "abcd"]
+    seen = run(monkeypatch, nothing, lambda _: True, requests, late=(4, request("e", 3)))
+    full = next(n for n, step in enumerate(kinds(seen.engine.steps)) if step == "rrrr")
+    assert full < 3
+    assert not seen.engine.sure[3]
+    assert [begins for _, begins in seen.engine.asked][full:6] == [True] * (6 - full)
+    assert len(seen.tokens[4]) == 3
