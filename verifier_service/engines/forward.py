@@ -20,7 +20,7 @@ from verifier_service.engines.buckets import Bucket
 from verifier_service.engines.captured_choice import rows_with_logits
 from verifier_service.engines.graphs import BucketForward
 from verifier_service.engines.layout import StepTensors, pack
-from verifier_service.engines.linear import pack_linears, packer
+from verifier_service.engines.linear import least_rows, pack_linears, packer
 from verifier_service.engines.loading import LoadedModel
 from verifier_service.engines.rounds_apart import rounds_apart
 from verifier_service.engines.short_attention import short_attention
@@ -77,7 +77,8 @@ def choose_forward(
             return decoder(step.ids, step.positions, step.rows, cache, step.layout)
 
         if _same(forward(sample), wanted, loaded.compute):
-            return Chosen(forward, f"lean decoder, {products}")
+            # Added once, and not by every product.
+            return Chosen(forward, f"lean decoder, {products}", least_rows(loaded.weights))
         refusal = "its logits differ from those of transformers' modules"
     _log.info("the lean decoder does not serve this model: %s", refusal)
     pack_linears(loaded.module, pack_linear)

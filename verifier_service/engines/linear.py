@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from verifier_service.engines import half_product
 from verifier_service.engines.quantized_linear import QuantizedLinear
 
 _HALF_MAX = torch.finfo(torch.float16).max
@@ -74,8 +75,7 @@ class HalfLinear(PackedLinear):
         self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
 
     def product(self, rows: Tensor) -> Tensor:
-        y: Tensor = _half_product(rows, self.packed)
-        return y
+        return half_product.half_product(rows, self.packed)
 
 
 class CodesLinear(PackedLinear):
@@ -88,7 +88,7 @@ class CodesLinear(PackedLinear):
         self.bias = None if layer.bias is None else layer.bias.float()
 
     def product(self, rows: Tensor) -> Tensor:
-        y: Tensor = _half_product(rows, self.packed).mul_(self.scale)
+        y = half_product.half_product(rows, self.packed).mul_(self.scale)
         return y if self.bias is None else y.add_(self.bias)
 
 
@@ -114,7 +114,6 @@ class FloatLinear(PackedLinear):
 
 
 _ROWS_HINT = 8
-_half_product = torch.ops.quantized.linear_dynamic_fp16.default
 _layers: WeakValueDictionary[int, PackedLinear] = WeakValueDictionary()
 
 
@@ -176,6 +175,12 @@ def _plain_packer(dtype: torch.dtype) -> tuple[str, Callable[[nn.Linear], Produc
 
         return "float32 weights (MKL)", whole
     return "torch's own products", lambda linear: linear
+
+
+def least_rows(dtype: torch.dtype) -> int:
+    """The fewest rows that layers packed for `dtype` take as they are; to fewer they add some."""
+    halves = dtype in (torch.bfloat16, torch.float16) and _has_half_kernel()
+    return half_product.least_rows() if halves else 1
 
 
 def pack_linears(module: nn.Module, pack: Packer) -> None:
