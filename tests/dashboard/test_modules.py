@@ -67,6 +67,16 @@ def chunk(texts: list[bytes], *rounds: dict[str, Any], content: str = "") -> dic
     return {"choices": [choice], "speculative_decoding": {"rounds": list(rounds)}}
 
 
+async def test_rounds_that_come_in_one_chunk_are_numbered_on(tab: Watched) -> None:
+    page = await tab.open()
+    together = chunk([b"b", b"c", b"d"], round_(base=1, emitted=2), round_(base=3), content="bcd")
+    told = await page.evaluate(
+        TRANSCRIPT, [chunk([b"a"], round_()), together, chunk([b"e"], round_(base=4))]
+    )
+    assert told["steps"] == [1, 2, 1]
+    assert [found["number"] for found in told["rounds"]] == [1, 2, 3, 4]
+
+
 async def test_tokens_belong_to_whoever_guessed_them(tab: Watched) -> None:
     page = await tab.open()
     half = "ü".encode()

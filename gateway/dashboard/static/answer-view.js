@@ -12,7 +12,8 @@ export class AnswerView {
     this.rounds = [];
     this.texts = new Map();
     this.current = -1;
-    answer.addEventListener("pointerover", (event) => this.show(indexOf(event.target)));
+    // Not `pointerover`: that also comes where the page moves beneath a pointer that rests.
+    answer.addEventListener("pointermove", (event) => this.show(indexOf(event.target)));
     answer.addEventListener("focusin", (event) => this.show(indexOf(event.target)));
     answer.addEventListener("keydown", (event) => this.move(event));
   }

@@ -24,12 +24,11 @@ export class Transcript {
     }
     this.usage = chunk.usage ?? this.usage;
     this.waiting.rounds.push(...(chunk.speculative_decoding?.rounds ?? []));
-    const done = [];
+    const known = this.rounds.length;
     while (this.waiting.rounds.length && this.waiting.tokens.length >= this.waiting.rounds[0].emitted) {
-      done.push(this.finish(this.waiting.rounds.shift()));
+      this.rounds.push(this.finish(this.waiting.rounds.shift()));
     }
-    this.rounds.push(...done);
-    return done;
+    return this.rounds.slice(known);
   }
 
   /** Tokens by origin: [[proposer or null for the target's own, tokens]], and the rejected ones. */
