@@ -1,7 +1,8 @@
 """The kernels of `--batch-invariant` in Triton's interpreter; prints the parts that hold.
 
 The interpreter multiplies bfloat16 as the integers that hold it: values are half precision or
-float32 here.
+float32 here. It multiplies through numpy, whose BLAS adds up a row by its place in the tile on some
+processors, as a card's instruction does not: the product of a tile is written out here.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
+from triton.runtime import interpreter  # type: ignore[import-untyped]
 
 from tests.verifier_service.engines.paged import attend_by_definition
 from verifier_service.engines import (
@@ -37,6 +40,15 @@ from verifier_service.engines.layout import StepTensors
 from verifier_service.engines.loading import load
 
 CPU = torch.device("cpu")
+
+
+def dot(self: Any, a: Any, b: Any, d: Any, *_: Any) -> Any:
+    kind = d.data.dtype
+    product = np.einsum("ik,kj->ij", a.data.astype(kind), b.data.astype(kind))
+    return interpreter.TensorHandle(product + d.data, d.dtype.scalar)
+
+
+interpreter.InterpreterBuilder.create_dot = dot
 torch.manual_seed(7)
 
 
