@@ -15,6 +15,8 @@ from gateway.errors import ApiError
 from gateway.keys import ApiKey
 
 _CODE = "rate_limit_exceeded"
+# Of a request: more than what shares of a minute are rounded by. Who waits as told gets in.
+_ROUNDING = 1e-6
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class KeyLimits:
             now = self._clock()
             usage.tokens = min(rate, usage.tokens + (now - usage.filled) * rate / 60)
             usage.filled = now
-            if usage.tokens < 1:
+            if usage.tokens < 1 - _ROUNDING:
                 wait = math.ceil((1 - usage.tokens) * 60 / rate)
                 raise ApiError(
                     429,
@@ -61,7 +63,7 @@ class KeyLimits:
                     code=_CODE,
                     headers={"Retry-After": str(wait)},
                 )
-            usage.tokens -= 1
+            usage.tokens = max(usage.tokens - 1, 0)
         usage.running += 1
 
     def leave(self, key: ApiKey) -> None:
