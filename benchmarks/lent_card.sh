@@ -41,12 +41,14 @@ source_of() {
 start() {
   mkdir -p "$HOLD/queue" "$HOLD/done" "$HOLD/out"
   setsid bash "${BASH_SOURCE[0]}" _work "$HOLD" >"$HOLD/log" 2>&1 </dev/null &
+  echo $! >"$HOLD/worker"
 }
 
 work() {
   cd "$HOLD"
   mkdir -p parts && (cd in && for piece in a.*; do mv "$piece" "$HOLD/parts/part.${piece#a.}"; done)
-  bash gpu_unpack.sh parts env && rm -r parts
+  # Whole paths: they are what env.sh names, and runs are elsewhere.
+  bash gpu_unpack.sh "$HOLD/parts" "$HOLD/env" && rm -r parts
   cat in/g.* >model.gguf
   tar -xzf src.tgz && . env/env.sh && export PYTHONPATH=$HOLD/src:$HOLD/src/protos:$PYTHONPATH
   echo "unpacked after ${SECONDS} s"
@@ -55,7 +57,7 @@ work() {
   while true; do
     next=$HOLD/queue/$number
     [ -f "$next" ] || { sleep 0.5; continue; }
-    [ ! -d vin ] || unpack_vllm
+    ! grep -q -- --peer "$next" || unpack_vllm
     (cd src && eval "python3 -m benchmarks.gpu_session --gguf '$HOLD/model.gguf' --models '$HOLD/models' \
       $padding --data '$HOLD/data' --out '$HOLD/out' $(cat "$next")") || true
     touch "$HOLD/done/$number"
@@ -63,9 +65,11 @@ work() {
   done
 }
 
+# Once, before the first run that asks for vLLM: its pieces have come by then.
 unpack_vllm() {
+  [ ! -d vllm ] || return 0
   mkdir -p vparts && (cd vin && for piece in v.*; do mv "$piece" "$HOLD/vparts/part.${piece#v.}"; done)
-  (unset PYTHONPATH LD_PRELOAD; bash gpu_unpack.sh vparts vllm) && rm -r vparts vin
+  (unset PYTHONPATH LD_PRELOAD; bash gpu_unpack.sh "$HOLD/vparts" "$HOLD/vllm") && rm -r vparts vin
 }
 
 queue() {
@@ -76,7 +80,9 @@ queue() {
 
 wait_for() {
   local until=$((SECONDS + $1)) runs=${2:-1000}
-  while [ $SECONDS -lt $until ] && [ "$(find "$HOLD/done" -type f | wc -l)" -lt "$runs" ]; do sleep 0.5; done
+  # Nor for a worker that has died: whoever lent the card counts every second.
+  while [ $SECONDS -lt $until ] && [ "$(find "$HOLD/done" -type f | wc -l)" -lt "$runs" ] &&
+    kill -0 "$(cat "$HOLD/worker")" 2>/dev/null; do sleep 0.5; done
   tail -n 12 "$HOLD/log"
   [ -z "${OUT:-}" ] || tar -C "$HOLD" --exclude=code -czf "$OUT/out.tgz" out log
 }

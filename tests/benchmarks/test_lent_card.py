@@ -14,6 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks/lent_card.sh"
 # Stands for Python there: it says what it was asked to run, and fails the first time.
 PYTHON = """#!/bin/bash
 echo "asked: $*" >> "$HOLD/asked"
+echo "$PYTHONPATH" >> "$HOLD/paths"
 mkdir -p "$HOLD/out/code"
 echo report > "$HOLD/out/report.md"
 echo junk > "$HOLD/out/code/junk"
@@ -55,7 +56,7 @@ def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path:
     (hold / "vin/v.00").write_text("v")
     (hold / "gpu_unpack.sh").write_text(
         'mkdir -p "$2" && cat "$1"/part.* > "$2/whole"\n'
-        'echo "export LD_PRELOAD= PYTHONPATH=there" > "$2/env.sh"\n'
+        'echo "export LD_PRELOAD= PYTHONPATH=$2/site" > "$2/env.sh"\n'
     )
     (hold / "bin/python3").write_text(PYTHON)
     (hold / "bin/python3").chmod(0o755)
@@ -68,6 +69,9 @@ def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path:
         lent(hold, "wait", "30", "2", out=out)
     finally:
         subprocess.run(["pkill", "-f", f"{SCRIPT} _work {hold}"], check=False)
+    # Whatever folder a run is started in.
+    there = [f"{hold}/{name}" for name in ("src", "src/protos", "env/site")]
+    assert (hold / "paths").read_text().splitlines() == [":".join(there)] * 2
     asked = (hold / "asked").read_text().splitlines()
     assert len(asked) == 2
     assert asked[0].startswith(f"asked: -m benchmarks.gpu_session --gguf {hold}/model.gguf")
@@ -75,8 +79,19 @@ def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path:
     assert asked[1].endswith("--minutes 2 --peer-python a b")
     assert (hold / "env/whole").read_text() == "a.00a.01"
     assert (hold / "vllm/whole").read_text() == "v"
+    assert f"PYTHONPATH={hold}/vllm/site" in (hold / "vllm/env.sh").read_text()
     assert (hold / "model.gguf").read_text() == "g.00g.01"
     with tarfile.open(out / "out.tgz") as archive:
         names = set(archive.getnames())
     assert {"out/report.md", "log"} <= names
     assert "out/code/junk" not in names
+
+
+def test_nobody_waits_for_what_has_died(tmp_path: Path) -> None:
+    hold, out = tmp_path / "hold", tmp_path / "out"
+    for folder in (hold / "in", out):
+        folder.mkdir(parents=True)
+    lent(hold, "start")
+    # Its time is longer than the test's.
+    told = lent(hold, "wait", "600", out=out)
+    assert "cannot stat 'a.*'" in told
