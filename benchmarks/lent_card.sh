@@ -48,9 +48,12 @@ work() {
   cd "$HOLD"
   mkdir -p parts && (cd in && for piece in a.*; do mv "$piece" "$HOLD/parts/part.${piece#a.}"; done)
   # Whole paths: they are what env.sh names, and runs are elsewhere.
-  bash gpu_unpack.sh "$HOLD/parts" "$HOLD/env" && rm -r parts
+  bash gpu_unpack.sh "$HOLD/parts" "$HOLD/env"
+  rm -r parts
   cat in/g.* >model.gguf
-  tar -xzf src.tgz && . env/env.sh && export PYTHONPATH=$HOLD/src:$HOLD/src/protos:$PYTHONPATH
+  tar -xzf src.tgz
+  . env/env.sh
+  export PYTHONPATH=$HOLD/src:$HOLD/src/protos:$PYTHONPATH
   echo "unpacked after ${SECONDS} s"
   local number=0 next padding=
   [ ! -f make_padded_llama.py ] || padding="--padding '$HOLD/make_padded_llama.py'"
