@@ -24,13 +24,14 @@ pack() {
     cat "$folder/$kind"/part.* | split -b "$PIECE" -d - "$folder/p/$kind." && rm -r "${folder:?}/$kind"
   done
   split -b "$PIECE" -d "$gguf" "$folder/p/g."
-  cp "$tools/gpu_unpack.sh" "$tools/make_padded_llama.py" "$here/lent_card.sh" "$folder/"
+  cp "$tools/gpu_unpack.sh" "$tools/make_padded_llama.py" "$folder/"
   source_of "$folder"
   du -ch "$folder"/p/* "$folder/src.tgz"
 }
 
 source_of() {
   local folder=$1 tree
+  cp "$here/lent_card.sh" "$folder/"
   tree=$(mktemp -d)
   # With its commit, and the code that is generated.
   git clone -q --depth 1 "file://$(cd "$here/.." && pwd)" "$tree/src"
