@@ -36,6 +36,9 @@ source_of() {
   # With its commit, and the code that is generated.
   git clone -q --depth 1 "file://$(cd "$here/.." && pwd)" "$tree/src"
   cp "$here"/../protos/speculation/v1/*_pb2* "$tree/src/protos/speculation/v1/"
+  # Nothing is installed there, and yet Outrider's version is asked for.
+  (cd "$tree/src" && python -c \
+    "from setuptools import build_meta; build_meta.prepare_metadata_for_build_wheel('.')") >/dev/null
   tar -C "$tree" -czf "$folder/src.tgz" src && rm -rf "$tree"
 }
 
@@ -51,6 +54,7 @@ work() {
   # Whole paths: they are what env.sh names, and runs are elsewhere.
   bash gpu_unpack.sh "$HOLD/parts" "$HOLD/env"
   rm -r parts
+  make_runnable env
   cat in/g.* >model.gguf
   tar -xzf src.tgz
   . env/env.sh
@@ -74,6 +78,12 @@ unpack_vllm() {
   [ ! -d vllm ] || return 0
   mkdir -p vparts && (cd vin && for piece in v.*; do mv "$piece" "$HOLD/vparts/part.${piece#v.}"; done)
   (unset PYTHONPATH LD_PRELOAD; bash gpu_unpack.sh "$HOLD/vparts" "$HOLD/vllm") && rm -r vparts vin
+  make_runnable vllm
+}
+
+# What wheels bring to be run, as Triton's assembler: their modes are lost on the way.
+make_runnable() {
+  find "$1/site" -path '*/bin/*' -type f -exec chmod +x {} +
 }
 
 queue() {

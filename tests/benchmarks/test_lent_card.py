@@ -55,7 +55,8 @@ def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path:
         (hold / "in" / name).write_text(name)
     (hold / "vin/v.00").write_text("v")
     (hold / "gpu_unpack.sh").write_text(
-        'mkdir -p "$2" && cat "$1"/part.* > "$2/whole"\n'
+        'mkdir -p "$2/site/triton/bin" && cat "$1"/part.* > "$2/whole"\n'
+        'touch "$2/site/triton/bin/ptxas"\n'
         'echo "export LD_PRELOAD= PYTHONPATH=$2/site" > "$2/env.sh"\n'
     )
     (hold / "bin/python3").write_text(PYTHON)
@@ -80,11 +81,24 @@ def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path:
     assert (hold / "env/whole").read_text() == "a.00a.01"
     assert (hold / "vllm/whole").read_text() == "v"
     assert f"PYTHONPATH={hold}/vllm/site" in (hold / "vllm/env.sh").read_text()
+    for name in ("env", "vllm"):
+        assert os.access(hold / name / "site/triton/bin/ptxas", os.X_OK)
     assert (hold / "model.gguf").read_text() == "g.00g.01"
     with tarfile.open(out / "out.tgz") as archive:
         names = set(archive.getnames())
     assert {"out/report.md", "log"} <= names
     assert "out/code/junk" not in names
+
+
+def test_the_source_is_sent_with_its_version_and_what_is_generated(tmp_path: Path) -> None:
+    lent(tmp_path / "hold", "source", str(tmp_path))
+    assert (tmp_path / SCRIPT.name).read_text() == SCRIPT.read_text()
+    with tarfile.open(tmp_path / "src.tgz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    found = metadata.Distribution.discover(name="outrider", path=[str(tmp_path / "src")])
+    assert [one.version for one in found] == [metadata.version("outrider")]
+    assert (tmp_path / "src/protos/speculation/v1/proposer_pb2.py").exists()
+    assert (tmp_path / "src/.git").is_dir()
 
 
 def test_nobody_waits_for_what_has_died(tmp_path: Path) -> None:
