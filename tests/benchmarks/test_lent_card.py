@@ -8,6 +8,8 @@ import tarfile
 from importlib import metadata
 from pathlib import Path
 
+import pytest
+
 from benchmarks.lent_card_wheels import TRITON, needed
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/lent_card.sh"
@@ -90,13 +92,14 @@ def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path:
     assert "out/code/junk" not in names
 
 
+@pytest.mark.skipif(not (SCRIPT.parents[1] / ".git").exists(), reason="a copy without history")
 def test_the_source_is_sent_with_its_version_and_what_is_generated(tmp_path: Path) -> None:
     lent(tmp_path / "hold", "source", str(tmp_path))
     assert (tmp_path / SCRIPT.name).read_text() == SCRIPT.read_text()
     with tarfile.open(tmp_path / "src.tgz") as archive:
         archive.extractall(tmp_path, filter="data")
     found = metadata.Distribution.discover(name="outrider", path=[str(tmp_path / "src")])
-    assert [one.version for one in found] == [metadata.version("outrider")]
+    assert {one.version for one in found} == {metadata.version("outrider")}
     assert (tmp_path / "src/protos/speculation/v1/proposer_pb2.py").exists()
     assert (tmp_path / "src/.git").is_dir()
 
