@@ -94,7 +94,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
         trace += ["--new-tokens", "32", "--max-model-len", "512", "--max-num-batched-tokens", "512"]
     if options.chrome is not None:
         trace += ["--chrome", str(options.chrome)]
-    variants = ["--configs", "base" if quick else "base,int8,fp8,batch-invariant"]
+    variants = ["--configs", "base" if quick else "base,batch-invariant,fp8,int8"]
     uncaptured = ["--configs", "eager" if quick else "base,uncaptured-prefill,eager"]
     llm = [*common, *dtype, "--model", str(model), "--data", str(options.data)]
     llm += ["--prompts", "2", "--new-tokens", "8", "--max-model-len", "512"] if quick else []
