@@ -111,6 +111,9 @@ def test_configure_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
     matmul = torch.backends.cuda.matmul
     monkeypatch.setattr(config, "batch_invariant", False)
     monkeypatch.setattr(config, "split_reductions", True)
+    # This build of torch may have none to prefer.
+    preferred: list[str] = []
+    monkeypatch.setattr(torch.backends.cuda, "preferred_blas_library", preferred.append)
     before = (
         matmul.allow_bf16_reduced_precision_reduction,
         matmul.allow_fp16_reduced_precision_reduction,
@@ -120,6 +123,8 @@ def test_configure_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not matmul.allow_bf16_reduced_precision_reduction
         assert not matmul.allow_fp16_reduced_precision_reduction
         assert not matmul.allow_bf16_reduced_precision_reduction_split_k
+        # With the pairs as they are, a product by cuBLAS itself is an error on a card.
+        assert preferred == ["cublaslt"]
         assert config.batch_invariant and not config.split_reductions
     finally:
         matmul.allow_bf16_reduced_precision_reduction = (before[0], True)
