@@ -78,6 +78,8 @@ unpack_vllm() {
   [ ! -d vllm ] || return 0
   mkdir -p vparts && (cd vin && for piece in v.*; do mv "$piece" "$HOLD/vparts/part.${piece#v.}"; done)
   (unset PYTHONPATH LD_PRELOAD; bash gpu_unpack.sh "$HOLD/vparts" "$HOLD/vllm") && rm -r vparts vin
+  # It hides torchvision, for the sake of another torch: vLLM has the machine's own, and imports both.
+  rm -f vllm/site/sitecustomize.py
   make_runnable vllm
 }
 

@@ -58,7 +58,7 @@ def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path:
     (hold / "vin/v.00").write_text("v")
     (hold / "gpu_unpack.sh").write_text(
         'mkdir -p "$2/site/triton/bin" && cat "$1"/part.* > "$2/whole"\n'
-        'touch "$2/site/triton/bin/ptxas"\n'
+        'touch "$2/site/triton/bin/ptxas" "$2/site/sitecustomize.py"\n'
         'echo "export LD_PRELOAD= PYTHONPATH=$2/site" > "$2/env.sh"\n'
     )
     (hold / "bin/python3").write_text(PYTHON)
@@ -83,6 +83,8 @@ def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path:
     assert (hold / "env/whole").read_text() == "a.00a.01"
     assert (hold / "vllm/whole").read_text() == "v"
     assert f"PYTHONPATH={hold}/vllm/site" in (hold / "vllm/env.sh").read_text()
+    assert (hold / "env/site/sitecustomize.py").exists()
+    assert not (hold / "vllm/site/sitecustomize.py").exists()
     for name in ("env", "vllm"):
         assert os.access(hold / name / "site/triton/bin/ptxas", os.X_OK)
     assert (hold / "model.gguf").read_text() == "g.00g.01"
