@@ -10,15 +10,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Meanwhile, Verdict, no_more
+from verifier_service.engines.base import (
+    CacheShape,
+    Chunk,
+    GoesOn,
+    Joining,
+    Meanwhile,
+    Verdict,
+    no_more,
+    nobody,
+)
+from verifier_service.engines.buckets import PromptBuckets
 from verifier_service.engines.run_ahead import (
-    Expected,
+    Begun,
     expect,
     expect_blindly,
+    joined,
     serving,
     with_tokens,
 )
@@ -36,14 +47,20 @@ class CardTimes:
     plain: tuple[float, ...] = (4.40e-3, 4.59e-3, 5.29e-3, 7.40e-3)
     further: tuple[float, ...] = (26e-6, 17.5e-6, 10.7e-6, 16.6e-6)
     # Of the first so many of a step, beside weights that are read anyway; then of the others.
-    prompt: tuple[float, float] = (12.5e-6, 21.5e-6)
+    prompt: tuple[float, float] = (13.5e-6, 21.5e-6)
     prompts: int = 512
+    # Shapes that are captured: a step with prompts takes what its shape does, padding included.
+    shapes: PromptBuckets = field(default_factory=lambda: PromptBuckets(128, 8, 2048))
     # From a step's end to the next one's begin, where the host has nothing else to do.
     launch: float = 0.1e-3
 
     def seconds(self, sequences: int, tokens: int, prompt_tokens: int) -> float:
         plain = float(np.interp(sequences, self.sequences, self.plain))
         further = float(np.interp(sequences, self.sequences, self.further))
+        if prompt_tokens:
+            rows = tokens + prompt_tokens
+            shape = self.shapes.find(max(sequences, 1), rows)
+            prompt_tokens += 0 if shape is None else shape.tokens - rows
         cheap = min(prompt_tokens, self.prompts)
         prompts = cheap * self.prompt[0] + (prompt_tokens - cheap) * self.prompt[1]
         return plain + (tokens - sequences) * further + prompts
@@ -68,7 +85,7 @@ class PacedCard:
         self._scale = scale
         self._shape = CacheShape(sequences * max_model_len // BLOCK_SIZE, BLOCK_SIZE)
         self._model = ModelInfo("paced", vocabulary, max_model_len, (), "paced", "none", "none")
-        self._ahead: tuple[list[Expected], float] | None = None
+        self._ahead: tuple[Begun, float] | None = None
         # When the device has done all it was given, and for how long it has worked.
         self._free = 0.0
         self._busy = 0.0
@@ -100,12 +117,17 @@ class PacedCard:
         *,
         goes_on: GoesOn | None = None,
         sure: bool = False,
+        joining: Joining = nobody,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         rounds = [chunk for chunk in chunks if len(chunk.ids) == chunk.drafts + 1]
-        plain = len(rounds) == len(chunks)
-        ends = self._begun(rounds) if rounds else None
         prompts = sum(len(chunk.ids) for chunk in chunks) - sum(len(c.ids) for c in rounds)
+        ahead, self._ahead = self._ahead, None
+        ends = None if ahead is None else _end_of(ahead, chunks)
+        if ends is not None:
+            prompts = 0
+        elif ahead is not None and rounds:
+            ends = _end_of(ahead, rounds)
         if ends is None:
             tokens = sum(len(chunk.ids) for chunk in rounds)
             ends = self._begin(self.step_seconds(len(rounds), tokens, prompts))
@@ -113,10 +135,11 @@ class PacedCard:
             # Rounds that were begun are not computed again; prompts read all weights once more.
             ends = self._begin(self.step_seconds(0, 0, prompts))
         limit = self._model.max_model_len
-        blindly = expect_blindly(chunks, self._shape, limit) if sure and plain else None
+        blindly = self._expect_blindly(chunks, joining) if sure else None
         following_ends = 0.0
         if blindly is not None:
-            following_ends = self._begin(self.step_seconds(len(chunks), len(chunks)))
+            read = sum(len(one.chunk.ids) for one in blindly[len(chunks) :])
+            following_ends = self._begin(self.step_seconds(len(chunks), len(chunks), read))
         meanwhile()
         time.sleep(max(ends - time.perf_counter(), 0.0))
         verdicts = [self._verdict(chunk) if chunk.samples else None for chunk in chunks]
@@ -129,13 +152,19 @@ class PacedCard:
             return verdicts
         following = expect(chunks, told, self._shape, limit)
         if following is not None and goes_on(told):
-            ends = self._begin(self.step_seconds(len(chunks), len(chunks)))
-            self._ahead = following, ends
+            new = joined(joining())
+            if new is not None:
+                read = sum(len(one.chunk.ids) for one in new)
+                ends = self._begin(self.step_seconds(len(chunks), len(chunks), read))
+                self._ahead = [*following, *new], ends
         return verdicts
 
-    def _begun(self, chunks: Sequence[Chunk]) -> float | None:
-        ahead, self._ahead = self._ahead, None
-        return ahead[1] if ahead is not None and serving(ahead[0], chunks) is not None else None
+    def _expect_blindly(self, chunks: list[Chunk], joining: Joining) -> Begun | None:
+        following = expect_blindly(chunks, self._shape, self._model.max_model_len)
+        if following is None:
+            return None
+        new = joined(joining())
+        return None if new is None else [*following, *new]
 
     def _begin(self, seconds: float) -> float:
         now = time.perf_counter()
@@ -163,6 +192,11 @@ class PacedCard:
                 raise ValueError(f"a prompt of {len(prompt)} ids that has no recorded answer")
             known = self._known[key] = chunk.sequence_ids, self._texts[prompt]
         return known[1]
+
+
+def _end_of(ahead: tuple[Begun, float], chunks: Sequence[Chunk]) -> float | None:
+    """When the step that was begun ends, if it is what is asked for."""
+    return ahead[1] if serving(ahead[0], chunks) is not None else None
 
 
 def _token(text: Sequence[int], position: int) -> int:

@@ -18,9 +18,11 @@ from verifier_service.engines.base import (
     CacheShape,
     Chunk,
     GoesOn,
+    Joining,
     Meanwhile,
     Verdict,
     no_more,
+    nobody,
 )
 from verifier_service.loop import Core
 from verifier_service.messages import DraftSource, ModelInfo
@@ -70,6 +72,7 @@ class PacedEngine:
         *,
         goes_on: GoesOn | None = None,
         sure: bool = False,
+        joining: Joining = nobody,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         _spin(self._turns)

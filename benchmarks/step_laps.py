@@ -19,7 +19,16 @@ from typing import Any
 
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
-from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Meanwhile, Verdict, no_more
+from verifier_service.engines.base import (
+    CacheShape,
+    Chunk,
+    GoesOn,
+    Joining,
+    Meanwhile,
+    Verdict,
+    no_more,
+    nobody,
+)
 from verifier_service.loop import Core
 from verifier_service.messages import (
     DraftBlock,
@@ -158,6 +167,7 @@ class SleepingEngine:
         *,
         goes_on: GoesOn | None = None,
         sure: bool = False,
+        joining: Joining = nobody,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         rows = sum(len(chunk.ids) for chunk in chunks)

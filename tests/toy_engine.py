@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 import torch
 
 from tests.toy import Toy
-from verifier_service.engines.base import CacheShape, Chunk, GoesOn, Meanwhile, Verdict, no_more
+from verifier_service.engines.base import (
+    CacheShape,
+    Chunk,
+    GoesOn,
+    Joining,
+    Meanwhile,
+    Verdict,
+    no_more,
+    nobody,
+)
 from verifier_service.engines.choosing import Chooser
 from verifier_service.engines.layout import pack_choices
 from verifier_service.engines.logprobs import prompt_rows, with_logprobs
@@ -65,6 +74,7 @@ class ToyEngine:
         *,
         goes_on: GoesOn | None = None,
         sure: bool = False,
+        joining: Joining = nobody,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         meanwhile()

@@ -73,7 +73,7 @@ class Core:
         self._pending: list[tuple[OutputSink, Output]] = []
         # When the last step ended, in ns; None after a time without work.
         self._ended: int | None = None
-        self._next = NextStep(scheduler, controller, source, lambda: bool(self._commands))
+        self._next = NextStep(scheduler, controller, source, self._run_commands)
         # When the device had its last work, in ns.
         self._launched = 0
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
@@ -149,11 +149,17 @@ class Core:
                     self._wake.wait()
                 if self._stopping:
                     return False
-                commands, self._commands = self._commands, deque()
-            for command in commands:
-                command()
+            self._run_commands()
             if self._scheduler.has_work:
                 return True
+
+    def _run_commands(self) -> None:
+        if not self._commands:
+            return
+        with self._wake:
+            commands, self._commands = self._commands, deque()
+        for command in commands:
+            command()
 
     def _step(self) -> None:
         scheduler, controller, following = self._scheduler, self._controller, self._next
@@ -183,7 +189,7 @@ class Core:
         else:
             blocks = foreseen.without_waiting()
         asking = time.perf_counter_ns() - began
-        planned = scheduler.plan(blocks)
+        planned = scheduler.plan(blocks, following.take_joined())
         copies = scheduler.take_copies()
         if copies:
             self._engine.copy_blocks(copies)
@@ -199,11 +205,12 @@ class Core:
         before = 0 if hidden else started - began
         drafting = asked or bool(views)
         unused = following.known if hidden else len(blocks)
-        sure = following.is_sure(unused, drafting=drafting)
+        sure = following.is_sure(planned, unused, drafting=drafting)
         verdicts = self._engine.run(
             chunks,
             goes_on=following.goes_on(planned, unused, drafting=drafting, blindly=sure),
             sure=sure,
+            joining=following.joining(planned, self._engine.copy_blocks),
             meanwhile=partial(self._tell, views, closed),
         )
         ran = time.perf_counter_ns()

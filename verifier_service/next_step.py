@@ -12,9 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from verifier_service.controller import Controller
-from verifier_service.engines.base import GoesOn, Verdict
+from verifier_service.engines.base import Chunk, GoesOn, Joining, Verdict
 from verifier_service.messages import DraftSource, Expected
-from verifier_service.scheduler import PREFILL, Planned, Scheduler
+from verifier_service.scheduler import PREFILL, Joined, Planned, Scheduler
+
+# (from, to) blocks.
+Copies = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +34,19 @@ class CameAbout:
 
 
 class NextStep:
-    """Decides, and remembers, for the loop's thread. `asked`: whether there are new requests."""
+    """Decides, and remembers, for the loop's thread. `take` takes in what was asked meanwhile."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         controller: Controller,
         source: DraftSource,
-        asked: Callable[[], bool],
+        take: Callable[[], None],
     ) -> None:
         self._scheduler = scheduler
         self._controller = controller
         self._source = source
-        self._asked = asked
+        self._take = take
         self._begun: int | None = None
         self._blindly = False
         # Whether it was not begun because there are drafts for it.
@@ -51,16 +54,18 @@ class NextStep:
         self._read: int | None = None
         # Sequences that have drafts behind the last outcome, as far as look-ahead has told.
         self.known = 0
+        # Who has joined it, once that is settled.
+        self._joined: Joined | None = None
 
     @property
     def begun(self) -> bool:
         """Whether it was begun: what is asked for next is a plain step of the same sequences."""
         return self._begun is not None
 
-    @property
-    def _came(self) -> bool:
-        """Whether somebody has just come who may begin."""
-        return self._asked() and self._scheduler.has_seat
+    def take_joined(self) -> Joined | None:
+        """Who has joined the step that is planned now; None: it was not begun."""
+        joined, self._joined = self._joined, None
+        return joined if self.begun else None
 
     def take_holding(self) -> bool:
         """Whether it was held for drafts. It is the step that is planned now."""
@@ -76,19 +81,31 @@ class NextStep:
 
     def rest(self) -> None:
         """There is nothing to run: what comes then follows on nothing."""
-        self._begun = self._read = None
+        self._begun = self._read = self._joined = None
 
-    def is_sure(self, unused: int, *, drafting: bool) -> bool:
+    def is_sure(self, planned: list[Planned], unused: int, *, drafting: bool) -> bool:
         """Whether it is begun whatever this step brings: nobody is asked of that, or it is not
         worth a look.
 
-        `unused`: so many sequences have drafts that this step does not verify.
+        Who has come joins it, or the one behind. `unused`: so many sequences have drafts that this
+        step does not verify.
         """
-        return (
-            self._scheduler.is_steady
-            and not self._came
-            and (not drafting or self._controller.begins_blindly(unused))
+        return self._scheduler.goes_on_behind(planned) and (
+            not drafting or self._controller.begins_blindly(unused)
         )
+
+    def joining(self, planned: list[Planned], copy: Callable[[Copies], None]) -> Joining:
+        """Says who joins the step behind this one, which is begun blindly. `copy` copies blocks."""
+
+        def joining() -> list[Chunk] | None:
+            self._take()
+            self._joined = self._scheduler.join(planned)
+            copies = self._scheduler.take_copies()
+            if copies:
+                copy(copies)
+            return self._joined.chunks()
+
+        return joining
 
     def goes_on(
         self, planned: list[Planned], unused: int, *, drafting: bool, blindly: bool
@@ -100,9 +117,9 @@ class NextStep:
 
         def goes_on(verdicts: Sequence[Verdict]) -> bool:
             self._read = time.perf_counter_ns()
-            # Whoever has just come is waited for, as who waits already.
-            came = not blindly and self._came
-            if came or not self._scheduler.goes_on_behind(planned):
+            joined = 0 if self._joined is None else self._joined.count
+            if not self._scheduler.goes_on_behind(planned, joined):
+                self._joined = None
                 return False
             if drafting:
                 holds = self._look(planned, verdicts, unused)

@@ -7,12 +7,13 @@ Knows sequences, blocks and budgets; does not know tensors, threads or transport
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from verifier_service import constraints, offered
 from verifier_service.block_tables import BlockTables
 from verifier_service.constraints import ConstraintFailure
 from verifier_service.controller import Controller, Decision
-from verifier_service.engines.base import CacheShape, Verdict
+from verifier_service.engines.base import CacheShape, Chunk, Verdict
 from verifier_service.messages import (
     DraftBlock,
     FinishReason,
@@ -37,7 +38,25 @@ from verifier_service.step_plan import (
 )
 from verifier_service.step_times import StepTimesTotal
 
-__all__ = ["PREFILL", "Planned", "Scheduler", "StepTimes"]
+__all__ = ["PREFILL", "Joined", "Planned", "Scheduler", "StepTimes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Of `count` sequences that have begun: who decodes at once, and who reads how many tokens of
+    its prompt."""
+
+    count: int
+    rounds: list[Sequence]
+    shares: list[tuple[Sequence, int]]
+
+    def chunks(self) -> list[Chunk] | None:
+        """Theirs of that step, in its order; None where one has a structure to keep to."""
+        everybody = [*self.rounds, *(sequence for sequence, _ in self.shares)]
+        if any(sequence.request.constraint is not None for sequence in everybody):
+            return None
+        rounds = [round_chunk(sequence, PREFILL) for sequence in self.rounds]
+        return rounds + [prefill_chunk(sequence, count) for sequence, count in self.shares]
 
 
 class Scheduler:
@@ -114,6 +133,11 @@ class Scheduler:
         return self._queues.has_seat
 
     @property
+    def may_admit(self) -> bool:
+        """Whether somebody waits who would begin now, if the cache has room."""
+        return self._queues.may_admit
+
+    @property
     def num_decoding(self) -> int:
         return sum(sequence.decoding for sequence in self._queues.running)
 
@@ -125,23 +149,34 @@ class Scheduler:
             sequence.decoding and sequence.request.prediction is None for sequence in queues.running
         )
 
-    def goes_on_behind(self, planned: list[Planned]) -> bool:
+    def goes_on_behind(self, planned: list[Planned], joined: int = 0) -> bool:
         """Whether a plain round of all that this step runs may follow it, in this order.
 
-        Nobody is about to begin, every prompt in it is read to its end, and nobody has drafts of
-        its own.
+        Every prompt in it is read to its end, nobody has drafts of its own, and nobody else runs
+        but the `joined` that have begun since.
         """
-        queues = self._queues
-        return (
-            not queues.may_admit
-            and len(planned) == len(queues.running)
-            and all(
-                part.sequence is sequence
-                and part.chunk.samples
-                and sequence.request.prediction is None
-                for part, sequence in zip(planned, queues.running, strict=True)
-            )
+        running = self._queues.running
+        return len(planned) + joined == len(running) and all(
+            part.sequence is sequence and part.chunk.samples and sequence.request.prediction is None
+            for part, sequence in zip(planned, running, strict=False)
         )
+
+    def join(self, planned: list[Planned]) -> Joined:
+        """Start waiting sequences: who joins the step behind the one that is `planned` and runs.
+
+        Nothing need be known of that one's outcome; all that runs is in it, but who has joined.
+        """
+        self._queues.admit()
+        new = self._queues.running[len(planned) :]
+        prompts = [sequence for sequence in new if not sequence.decoding]
+        shares: list[tuple[Sequence, int]] = []
+        if prompts:
+            decoding = [part.sequence for part in planned]
+            room = max(self._budget - len(planned) - len(new), MIN_PREFILL)
+            shares = self._prefill.plan(prompts, decoding, room)
+        # One whose prompt is one id, or cached but for its last one, decodes at once.
+        rounds = [sequence for sequence in new if sequence.decoding]
+        return Joined(len(new), rounds, shares)
 
     def add(self, request: Request, sink: OutputSink) -> None:
         """Queue a request. Raises QueueFullError, and ValueError for an id that is in use."""
@@ -198,15 +233,24 @@ class Scheduler:
             return [], closed
         return [s.view(asked[s.sequence_id]) for s in drafting], closed
 
-    def plan(self, blocks: dict[int, list[DraftBlock]]) -> list[Planned]:
-        """The step's chunks: a round of each decoding sequence, then prefill within the budget."""
+    def plan(
+        self,
+        blocks: dict[int, list[DraftBlock]],
+        joined: Joined | None = None,
+    ) -> list[Planned]:
+        """The step's chunks: a round of each decoding sequence, then prefill within the budget.
+
+        Where the step was begun, its prefill is of those that have `joined` it.
+        """
         asked = self._asked
         decoding: list[Sequence] = []
         prefilling: list[Sequence] = []
         for sequence in self._queues.running:
             (decoding if sequence.decoding else prefilling).append(sequence)
         shares: list[tuple[Sequence, int]] = []
-        if prefilling:
+        if joined is not None:
+            shares = [share for share in joined.shares if share[0].blocks]
+        elif prefilling:
             room = max(self._budget - len(decoding), MIN_PREFILL)
             shares = self._prefill.plan(prefilling, decoding, room)
         share = sum(count for _, count in shares)

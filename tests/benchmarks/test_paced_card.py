@@ -70,7 +70,8 @@ def test_a_prompt_is_read_and_answered() -> None:
     device = card()
     first = replace(chunk([*PROMPT]), ids=[*PROMPT], start=0)
     assert device.run([first]) == [Verdict(0, [11])]
-    assert busy(device) == pytest.approx(4.40e-3 + 3 * 12.5e-6)
+    # As its shape, which has 64 tokens.
+    assert busy(device) == pytest.approx(4.40e-3 + 64 * 13.5e-6)
 
 
 def test_a_step_takes_what_the_table_says() -> None:
@@ -79,7 +80,9 @@ def test_a_step_takes_what_the_table_says() -> None:
     assert times.seconds(32, 32, 0) == pytest.approx(5.29e-3)
     assert times.seconds(20, 20, 0) == pytest.approx((4.59e-3 + 5.29e-3) / 2)
     assert times.seconds(8, 40, 0) == pytest.approx(4.59e-3 + 32 * 17.5e-6)
-    assert times.seconds(8, 8, 600) == pytest.approx(4.59e-3 + 512 * 12.5e-6 + 88 * 21.5e-6)
+    # 608 tokens are captured as 640, 2,100 not at all.
+    assert times.seconds(8, 8, 600) == pytest.approx(4.59e-3 + 512 * 13.5e-6 + 120 * 21.5e-6)
+    assert times.seconds(8, 8, 2092) == pytest.approx(4.59e-3 + 512 * 13.5e-6 + 1580 * 21.5e-6)
     assert card().step_seconds(8, 8) == pytest.approx(SCALE * 4.59e-3)
 
 
@@ -95,6 +98,19 @@ def test_what_was_begun_ahead_is_not_computed_twice(sure: bool) -> None:
     # Drafts were not what was begun: that step is lost.
     device.run([chunk(ids, [1])])
     assert busy(device) == pytest.approx(5 * 4.40e-3 + 26e-6)
+
+
+@pytest.mark.parametrize("sure", [False, True])
+def test_a_prompt_that_joins_is_read_once(sure: bool) -> None:
+    device, ids = card(), [*PROMPT, 11]
+    new = replace(chunk([*PROMPT]), ids=[*PROMPT], start=0, blocks=[1])
+    (verdict,) = device.run([chunk(ids)], goes_on=lambda _: True, sure=sure, joining=lambda: [new])
+    assert verdict is not None
+    ids += verdict.tokens
+    together = 4.40e-3 + 63 * 13.5e-6
+    assert busy(device) == pytest.approx(4.40e-3 + together)
+    assert device.run([chunk(ids), new]) == [Verdict(0, [13]), Verdict(0, [11])]
+    assert busy(device) == pytest.approx(4.40e-3 + together)
 
 
 def test_a_prompt_that_was_not_recorded_is_named() -> None:

@@ -13,7 +13,15 @@ from tests.toy_engine import ToyEngine, ToySource, random_guess
 from tests.verifier_service.serving import serving, until
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
-from verifier_service.engines.base import Chunk, GoesOn, Meanwhile, Verdict, no_more
+from verifier_service.engines.base import (
+    Chunk,
+    GoesOn,
+    Joining,
+    Meanwhile,
+    Verdict,
+    no_more,
+    nobody,
+)
 from verifier_service.loop import Core
 from verifier_service.scheduler import Scheduler
 
@@ -37,6 +45,7 @@ class SteppedEngine(ToyEngine):
         *,
         goes_on: GoesOn | None = None,
         sure: bool = False,
+        joining: Joining = nobody,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         self.at_step += 1

@@ -11,7 +11,7 @@ from tests.toy_engine import ToyEngine, ToySource, random_guess
 from verifier_service.controller import Controller
 from verifier_service.core import QueueFullError
 from verifier_service.costs import CostTable
-from verifier_service.engines.base import no_more
+from verifier_service.engines.base import no_more, nobody
 from verifier_service.loop import Core
 from verifier_service.messages import FinishReason, Output, Request, Sampling
 from verifier_service.scheduler import Scheduler
@@ -51,7 +51,7 @@ class GatedEngine(ToyEngine):
         self.gate.set()
         self.reached = threading.Event()
 
-    def run(self, chunks, *, goes_on=None, sure=False, meanwhile=no_more):  # type: ignore[no-untyped-def]
+    def run(self, chunks, *, goes_on=None, sure=False, joining=nobody, meanwhile=no_more):  # type: ignore[no-untyped-def]
         self.reached.set()
         assert self.gate.wait(_WAIT_S)
         return super().run(chunks, meanwhile=meanwhile)

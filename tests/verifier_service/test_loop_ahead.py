@@ -16,7 +16,15 @@ from tests.verifier_service.test_loop import Answer, request
 from verifier_service import loop, next_step
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
-from verifier_service.engines.base import Chunk, GoesOn, Meanwhile, Verdict, no_more
+from verifier_service.engines.base import (
+    Chunk,
+    GoesOn,
+    Joining,
+    Meanwhile,
+    Verdict,
+    no_more,
+    nobody,
+)
 from verifier_service.loop import Core
 from verifier_service.messages import DraftBlock, Expected, Foreseen, Request, SequenceView
 from verifier_service.prediction import PredictedIds
@@ -47,6 +55,8 @@ class AheadEngine(ToyEngine):
         self.ready: int | None = None
         self.asked: list[tuple[list[Verdict], bool]] = []
         self.sure: list[bool] = []
+        # Of each step that was begun, how many joined it.
+        self.joined: list[int] = []
         # What happens while the step with this number runs.
         self.during: dict[int, Callable[[], None]] = {}
 
@@ -56,12 +66,15 @@ class AheadEngine(ToyEngine):
         *,
         goes_on: GoesOn | None = None,
         sure: bool = False,
+        joining: Joining = nobody,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         self.sure.append(sure)
         self.during.get(len(self.sure), lambda: None)()
         begun, self.ready = self.ready, None
         begun = begun or self.clock.now + FORWARD_NS
+        if sure and all(chunk.samples for chunk in chunks):
+            self.joined.append(len(joining() or ()))
         verdicts = super().run(chunks, meanwhile=meanwhile)
         self.clock.now = max(self.clock.now, begun)
         told = [verdict for verdict in verdicts if verdict is not None]
@@ -69,6 +82,8 @@ class AheadEngine(ToyEngine):
             begins = goes_on(told)
             self.asked.append((told, begins))
             if begins:
+                if not sure:
+                    self.joined.append(len(joining() or ()))
                 self.ready = self.clock.now + FORWARD_NS
         return verdicts
 
@@ -255,7 +270,7 @@ def test_the_host_is_sure_only_where_nobody_is_asked(monkeypatch: pytest.MonkeyP
     plain = request("plain", 12)
     plain.num_speculative_tokens = 0
     seen = run(monkeypatch, nothing, lambda _: True, [plain])
-    assert seen.engine.sure == [False] + [True] * 11
+    assert seen.engine.sure == [True] * 12
 
 
 class BlindController(SpyController):
@@ -293,15 +308,10 @@ def test_steps_are_begun_blindly_until_drafts_were_seen(monkeypatch: pytest.Monk
     )
     plain = run(monkeypatch, nothing, lambda _: True, [request("a")])
     assert seen.tokens == plain.tokens
-    # The prompt is no steady step. What is seen behind the fourth outcome comes too late for the
-    # step that was begun already, so the next one is looked for: there are drafts, and it is held.
-    assert (
-        seen.engine.sure
-        == [False, True, True, True, True, False, True, True, True, True] + [True] * 2
-    )
-    assert [begins for _, begins in seen.engine.asked] == [False] + [True] * 4 + [False] + [
-        True
-    ] * 6
+    # What is seen behind the fourth outcome comes too late for the step that was begun already, so
+    # the next one is looked for: there are drafts, and it is held.
+    assert seen.engine.sure == [True] * 5 + [False] + [True] * 6
+    assert [begins for _, begins in seen.engine.asked] == [True] * 5 + [False] + [True] * 6
     controller = seen.controller
     assert controller.looks[:6] == [
         (0, 0, False),
@@ -313,7 +323,7 @@ def test_steps_are_begun_blindly_until_drafts_were_seen(monkeypatch: pytest.Monk
     ]
     # The step behind the one that was held was planned; all others were begun without a look.
     assert controller.begun == [True] * len(controller.begun)
-    assert len(controller.begun) == 9
+    assert len(controller.begun) == 10
 
 
 def test_steps_that_read_a_prompt_say_nothing_of_looks(monkeypatch: pytest.MonkeyPatch) -> None:

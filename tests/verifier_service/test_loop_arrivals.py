@@ -22,26 +22,36 @@ def kinds(steps: list[list[Chunk]]) -> list[str]:
     return ["".join("r" if len(c.ids) == c.drafts + 1 else "p" for c in step) for step in steps]
 
 
-def test_a_prompt_shares_the_step_behind_the_one_that_was_begun(
+def test_who_comes_while_a_step_runs_joins_the_one_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = run(monkeypatch, nothing, lambda _: True, [plain("a", 12)], late=(4, plain("b", 4)))
-    # When it came during the fourth step, the fifth had been begun blindly.
-    assert kinds(seen.engine.steps)[:7] == ["p", "r", "r", "r", "r", "rp", "rr"]
-    assert [begins for _, begins in seen.engine.asked][3:6] == [True, False, True]
+    # It came during the fourth step; the fifth was begun blindly, the prompt beside the round.
+    assert kinds(seen.engine.steps)[:7] == ["p", "r", "r", "r", "rp", "rr", "rr"]
+    assert seen.engine.sure[:7] == [True] * 7
+    assert [begins for _, begins in seen.engine.asked][:7] == [True] * 7
+    assert seen.engine.joined[:6] == [0, 0, 0, 1, 0, 0]
     alone = run(monkeypatch, nothing, lambda _: True, [plain("a", 12)])
     assert seen.tokens[0] == alone.tokens[0]
     assert len(seen.tokens[1]) == 4
 
 
-def test_nothing_is_begun_behind_a_step_during_which_somebody_came(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_comes_joins_what_is_begun_after_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = run(monkeypatch, nothing, lambda _: True, [request("a")], late=(4, request("b", 4)))
-    # Whether to begin is asked with the step's outcome, and by then it is known that it came.
     assert not seen.engine.sure[3]
     assert kinds(seen.engine.steps)[:6] == ["p", "r", "r", "r", "rp", "rr"]
-    assert [begins for _, begins in seen.engine.asked][2:4] == [True, False]
+    # Behind the prompt there is nothing yet: nobody has looked ahead of it.
+    assert [begins for _, begins in seen.engine.asked][2:5] == [True, True, False]
+
+
+def test_a_prompt_is_planned_where_the_step_is_held_for_drafts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = run(monkeypatch, nothing, lambda _: False, [request("a")], late=(4, request("b", 4)))
+    assert kinds(seen.engine.steps)[:6] == ["p", "r", "r", "r", "rp", "rr"]
+    begun = [begins for _, begins in seen.engine.asked]
+    assert begun[2:5] == [False] * 3
+    assert sum(seen.engine.joined) == 0
 
 
 def test_who_waits_for_a_seat_keeps_nobody_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,12 +61,11 @@ def test_who_waits_for_a_seat_keeps_nobody_from_going_on(monkeypatch: pytest.Mon
     seen = run(monkeypatch, nothing, lambda _: True, requests)
     steps = kinds(seen.engine.steps)
     first = next(number for number, step in enumerate(steps) if "p" in step and "r" in step)
-    # Its prompt is read when a seat is free, beside the three that are left.
-    assert steps[first] == "rrrp"
+    # Its prompt is read when a seat is free, beside the three that are left: behind the step that
+    # was begun before the seat was known to be free.
+    assert steps[first - 1 : first + 1] == ["rrr", "rrrp"]
     begun = [begins for _, begins in seen.engine.asked]
-    # Until then every step behind a round was begun, but the one that reads it.
-    assert begun[1 : first - 1] == [True] * (first - 2)
-    assert begun[first - 1] is False
+    assert begun[1:first] == [True] * (first - 1)
     assert [len(tokens) for tokens in seen.tokens] == [3, 5, 7, 9, 3]
 
 

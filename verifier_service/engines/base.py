@@ -69,15 +69,28 @@ class CacheShape:
     neighbours: bool = False
 
 
+def is_verification(chunk: Chunk) -> bool:
+    """Whether every id of the chunk has a row of logits that chooses, and nobody asks for more."""
+    return chunk.samples and len(chunk.ids) == chunk.drafts + 1 and not chunk.prompt_logprobs
+
+
 # Asked with a step's verdicts, in the order of its chunks: whether what follows is most likely one
 # plain step of the same sequences, so that it may be begun before it is asked for.
 GoesOn = Callable[[Sequence[Verdict]], bool]
 # What the host does while the device works.
 Meanwhile = Callable[[], None]
+# Chunks of those that have begun since, for the step behind this one: rounds, then prompts or parts
+# of them. None: that step is not to be begun.
+Joining = Callable[[], Sequence[Chunk] | None]
 
 
 def no_more() -> None:
     """Nothing to do meanwhile."""
+
+
+def nobody() -> Sequence[Chunk] | None:
+    """Nobody joins."""
+    return ()
 
 
 class Engine(Protocol):
@@ -95,6 +108,7 @@ class Engine(Protocol):
         *,
         goes_on: GoesOn | None = None,
         sure: bool = False,
+        joining: Joining = nobody,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         """One forward over all chunks; a verdict for each that samples, None for the others.
@@ -104,7 +118,8 @@ class Engine(Protocol):
         An engine that can begin the next step unasked asks `goes_on` first, at most once and as
         soon as it knows the verdicts; if that says so the step is begun before `run` returns.
         Where the host is `sure` to say so of all sequences that do not end, an engine may begin it
-        before there are verdicts; `goes_on` is asked all the same.
+        before there are verdicts; `goes_on` is asked all the same. Of such a step, and of no other,
+        it asks who is `joining`: their chunks come behind those of this step's sequences.
         """
 
     def device_busy_s(self) -> float | None:

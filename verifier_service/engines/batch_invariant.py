@@ -43,7 +43,8 @@ def configure_matmul() -> None:
     from torch._inductor import config
 
     # cuBLAS itself cannot be kept from what the pairs below forbid, and refuses to run with them.
-    torch.backends.cuda.preferred_blas_library("cublaslt")
+    if torch.backends.cuda.is_built():
+        torch.backends.cuda.preferred_blas_library("cublaslt")
     # Of the pairs the second says whether a sum may be split among programs and joined later.
     matmul = torch.backends.cuda.matmul
     matmul.allow_bf16_reduced_precision_reduction = (False, False)

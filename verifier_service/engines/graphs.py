@@ -27,7 +27,7 @@ from verifier_service.engines.captured_choice import (
     choosing_inputs,
     verdict_rows,
 )
-from verifier_service.engines.run_ahead import Expected, Served, serving, with_tokens
+from verifier_service.engines.run_ahead import Begun, Expected, Served, serving, with_tokens
 from verifier_service.engines.start_progress import captured_one_by_one
 from verifier_service.engines.step_buffers import StepBuffers
 from verifier_service.engines.step_inputs import StepInputs
@@ -47,7 +47,7 @@ Capture = Callable[[Replay], Replay]
 class _Ahead:
     """A step that was begun unasked, and what it is good for."""
 
-    expected: list[Expected]
+    expected: Begun
     launched: Launched
 
     def serves(self, chunks: Sequence[Chunk]) -> Served | None:
@@ -58,7 +58,8 @@ class _Ahead:
 class Launched:
     """A step on its way. `logits` [T, V] or [R, V] are valid until the next step is launched.
 
-    `rows` are those that were asked for, where the step was begun for more.
+    `rows` are those that were asked for, where the step was begun for more. `tokens` [B] are on the
+    device what each sequence without drafts goes on with, where the step chooses that.
     """
 
     bucket: Bucket
@@ -67,6 +68,7 @@ class Launched:
     done: Callable[[], None]
     choosing: Choosing = Choosing.OUTSIDE
     rows: tuple[int, ...] | None = None
+    tokens: Tensor | None = None
 
     def verdicts(self, count: int) -> list[Verdict]:
         """Wait for the result; of the first `count` sequences. Only where tokens were chosen."""
@@ -143,7 +145,7 @@ class GraphRunner:
             choosing = Choosing.OUTSIDE
         if choosing is Choosing.OUTSIDE:
             return Launched(bucket, step.logits, None, _nothing)
-        return Launched(bucket, step.logits, *step.choose(choosing), choosing)
+        return step.choose(choosing)
 
     def choose(self, chunks: Sequence[Chunk], logits: Tensor) -> Launched | None:
         """Start the choice alone, on logits [R, V] that another forward gave for these chunks.
@@ -158,7 +160,7 @@ class GraphRunner:
         self._buffers.fill(chunks, bucket)
         step = self._steps[bucket]
         step.logits[: logits.shape[0]].copy_(logits)
-        return Launched(bucket, step.logits, *step.choose(choosing), choosing)
+        return step.choose(choosing)
 
     def has_begun(self, chunks: Sequence[Chunk]) -> bool:
         """Whether a launch of these chunks has nothing left to do: it was begun ahead."""
@@ -180,6 +182,25 @@ class GraphRunner:
         self._ahead = _Ahead(expected, self._advance(launched))
         return True
 
+    def begin_behind(self, expected: Begun, launched: Launched) -> bool:
+        """Begin any step behind `launched`, whose verdicts are not known; whether it was.
+
+        Those of `expected` that go on come first, in the order of `launched`, and take the tokens
+        that it will choose. `tell` says what they were.
+        """
+        chunks = [one.as_chunk() for one in expected]
+        choosing = self._needs.of(chunks) if self._coupled else Choosing.OUTSIDE
+        bucket = None if choosing is Choosing.OUTSIDE else self.find(chunks)
+        if launched.tokens is None or bucket is None:
+            return False
+        step = self._steps[bucket]
+        self._buffers.fill(chunks, bucket)
+        going_on = sum(isinstance(one, Expected) for one in expected)
+        self._buffers.take_tokens(step.inputs, launched.tokens, launched.rows or range(going_on))
+        step.forward()
+        self._ahead = _Ahead(expected, step.choose(choosing))
+        return True
+
     def tell(self, verdicts: Sequence[Verdict]) -> None:
         """What the step has chosen behind which the next one was begun."""
         if self._ahead is not None:
@@ -190,8 +211,8 @@ class GraphRunner:
         """The step that was begun is not wanted."""
         self._ahead = None
 
-    def begin_next(self, expected: list[Expected], launched: Launched | None) -> None:
-        """Begin the plain step behind `launched`, whose verdicts were read.
+    def begin_next(self, expected: Begun, launched: Launched | None) -> None:
+        """Begin the step behind `launched`, whose verdicts were read.
 
         None: behind one of which this knows nothing, or not all.
         """
@@ -205,7 +226,7 @@ class GraphRunner:
             following = self.launch(chunks, bucket)
         self._ahead = _Ahead(expected, following)
 
-    def _is_on_device(self, expected: Sequence[Expected], launched: Launched) -> bool:
+    def _is_on_device(self, expected: Begun, launched: Launched) -> bool:
         """Whether the step behind needs nothing but what `launched` had and will choose.
 
         No sequence may have left (its row would go on in blocks that are another's by then), and
@@ -219,8 +240,7 @@ class GraphRunner:
         step = self._steps[launched.bucket]
         step.advance(launched.choosing)
         step.forward()
-        result = step.choose(launched.choosing)
-        return Launched(launched.bucket, step.logits, *result, launched.choosing)
+        return step.choose(launched.choosing)
 
 
 class _Captured:
@@ -239,7 +259,8 @@ class _Captured:
         perturb: Perturb,
     ) -> None:
         width = bucket.most_drafts
-        inputs = buffers.inputs(bucket)
+        self._bucket = bucket
+        self.inputs = inputs = buffers.inputs(bucket)
         # Nothing but padding: all buckets share the memory, and what another left there is no
         # valid step of this one.
         buffers.fill([], bucket)
@@ -272,11 +293,13 @@ class _Captured:
         """Make the step's own tokens its inputs, one position on."""
         self._advance[choosing]()
 
-    def choose(self, choosing: Choosing) -> tuple[Result, Callable[[], None]]:
-        """The result where the host reads it, once the function beside it has returned."""
+    def choose(self, choosing: Choosing) -> Launched:
+        """Start the choice behind the forward, and the copy of what comes of it."""
         self._choose[choosing]()
         self._turn = 1 - self._turn
-        return self._copies[self._turn].take(self._results[choosing])
+        told = self._results[choosing]
+        copied = self._copies[self._turn].take(told)
+        return Launched(self._bucket, self.logits, *copied, choosing, tokens=told[:, 1])
 
 
 class _Copy:

@@ -8,13 +8,14 @@ logits of the rows that choose, so prompts whose own log-probabilities are asked
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from verifier_service.engines.base import Chunk, Meanwhile, Verdict, no_more
+from verifier_service.engines.buckets import Bucket
 from verifier_service.engines.choosing import Chooser
-from verifier_service.engines.graphs import GraphRunner
+from verifier_service.engines.graphs import GraphRunner, Launched
 from verifier_service.engines.layout import pack_choices
 from verifier_service.engines.logprobs import with_logprobs
 
@@ -22,6 +23,10 @@ from verifier_service.engines.logprobs import with_logprobs
 # reads each key once for every query head; a forward of the rounds' own reads it once, and the
 # weights once more.
 _MOST_SHARED_KEYS = 24_576
+
+
+def _nothing(launched: Launched) -> None:
+    """Nothing is begun behind it."""
 
 
 class PrefillGraphs:
@@ -38,22 +43,33 @@ class PrefillGraphs:
         self._chooser = chooser
         self._device = device
 
+    @property
+    def runner(self) -> GraphRunner:
+        """Where steps are begun ahead, such as this `serves`."""
+        return self._runner
+
+    def serves(self, chunks: Sequence[Chunk]) -> bool:
+        """Whether a capture serves such a step."""
+        return self._bucket(chunks) is not None
+
     def serve(
-        self, chunks: Sequence[Chunk], meanwhile: Meanwhile = no_more
+        self,
+        chunks: Sequence[Chunk],
+        meanwhile: Meanwhile = no_more,
+        behind: Callable[[Launched], None] = _nothing,
     ) -> list[Verdict | None] | None:
-        """Verdicts as `Engine.run`; None, and nothing done, where no capture serves the step."""
-        if any(chunk.prompt_logprobs for chunk in chunks):
-            return None
-        if not self._keeps_apart:
-            rounds = (chunk for chunk in chunks if len(chunk.ids) == chunk.drafts + 1)
-            if sum(chunk.start for chunk in rounds) > _MOST_SHARED_KEYS:
-                return None
-        bucket = self._runner.find(chunks)
+        """Verdicts as `Engine.run`; None, and nothing done, where no capture serves the step.
+
+        `behind` is called as soon as the step is on its way, if the device chooses its tokens.
+        """
+        bucket = self._bucket(chunks)
         if bucket is None:
             return None
         launched = self._runner.launch(chunks, bucket)
         sampling = [chunk for chunk in chunks if chunk.samples]
         if not sampling or launched.result is not None:
+            if sampling:
+                behind(launched)
             meanwhile()
             told = launched.verdicts(len(chunks)) if sampling else []
             return [told[row] if chunk.samples else None for row, chunk in enumerate(chunks)]
@@ -63,3 +79,12 @@ class PrefillGraphs:
         meanwhile()
         verdicts = iter(with_logprobs(logits, sampling, read()))
         return [next(verdicts) if chunk.samples else None for chunk in chunks]
+
+    def _bucket(self, chunks: Sequence[Chunk]) -> Bucket | None:
+        if any(chunk.prompt_logprobs for chunk in chunks):
+            return None
+        if not self._keeps_apart:
+            rounds = (chunk for chunk in chunks if len(chunk.ids) == chunk.drafts + 1)
+            if sum(chunk.start for chunk in rounds) > _MOST_SHARED_KEYS:
+                return None
+        return self._runner.find(chunks)

@@ -10,7 +10,7 @@ launched later comes after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
@@ -53,13 +53,43 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """A prompt's chunk that was begun beside the others' next ones; `blocks` as they were."""
+
+    chunk: Chunk
+    blocks: tuple[int, ...]
+
+    def as_chunk(self) -> Chunk:
+        """What the host would ask for."""
+        return self.chunk
+
+    def is_met_by(self, chunk: Chunk) -> bool:
+        """Whether the host asks for what was begun."""
+        mine = self.chunk
+        return (
+            chunk.start == mine.start
+            and chunk.sequence_ids is mine.sequence_ids
+            and chunk.ids == mine.ids
+            and chunk.samples == mine.samples
+            and chunk.sampling is mine.sampling
+            and chunk.mask is None
+            and not chunk.prompt_logprobs
+            and tuple(chunk.blocks[: len(self.blocks)]) == self.blocks
+        )
+
+
+# What a step that was begun is made of, in its order: those that go on, then those that joined.
+Begun = Sequence[Expected | Joined]
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """Which rows of a step that was begun are what the host asks for; None: all, in order."""
 
     rows: tuple[int, ...] | None = None
 
 
-def serving(expected: Sequence[Expected], chunks: Sequence[Chunk]) -> Served | None:
+def serving(expected: Begun, chunks: Sequence[Chunk]) -> Served | None:
     """Whether the chunks are among what was begun, in its order: some sequences may have ended."""
     rows = []
     row = -1
@@ -73,27 +103,44 @@ def serving(expected: Sequence[Expected], chunks: Sequence[Chunk]) -> Served | N
     return Served(None if len(rows) == len(expected) else tuple(rows))
 
 
-def with_tokens(expected: Sequence[Expected], verdicts: Sequence[Verdict]) -> list[Expected]:
-    """The same, once it is known what the step before has chosen."""
-    return [
+def with_tokens(expected: Begun, verdicts: Sequence[Verdict]) -> list[Expected | Joined]:
+    """The same, once it is known what the step before has chosen, of which nobody has joined."""
+    count = len(verdicts)
+    going_on = [
         replace(one, token=verdict.tokens[-1])
-        for one, verdict in zip(expected, verdicts, strict=True)
+        for one, verdict in zip(expected[:count], verdicts, strict=True)
+        if isinstance(one, Expected)
     ]
+    return [*going_on, *expected[count:]]
+
+
+def joined(chunks: Iterable[Chunk] | None) -> list[Joined] | None:
+    """What they are where they join; None where one of them cannot: it needs more than others."""
+    if chunks is None:
+        return None
+    found = []
+    for chunk in chunks:
+        if chunk.mask is not None or chunk.prompt_logprobs:
+            return None
+        found.append(Joined(chunk, tuple(chunk.blocks)))
+    return found
 
 
 def expect_blindly(
     chunks: Sequence[Chunk], cache: CacheShape, max_model_len: int
 ) -> list[Expected] | None:
-    """The plain step behind a plain step whose verdicts are not known yet.
+    """The plain step behind a step without drafts whose verdicts are not known yet.
 
-    None where a sequence has drafts or lacks room, or all end. One that ends has a row that nobody
-    asks for.
+    None where a sequence has drafts, more of its prompt to read or no room, or all end. One that
+    ends has a row that nobody asks for.
     """
     following = []
     ending = 0
     for chunk in chunks:
-        start = chunk.start + 1
-        if chunk.mask is not None or chunk.drafts or start >= _room(chunk, cache, max_model_len):
+        start = chunk.start + len(chunk.ids)
+        if chunk.mask is not None or chunk.drafts or not chunk.samples:
+            return None
+        if start >= _room(chunk, cache, max_model_len):
             return None
         ending += start + 1 - chunk.prompt_length >= chunk.sampling.max_tokens
         following.append(_expected(chunk, -1, start, cache))

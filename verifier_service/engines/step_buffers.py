@@ -81,6 +81,20 @@ class StepBuffers:
         held = self._held
         return all(held[row][: len(blocks)] == blocks for row, blocks in enumerate(tables))
 
+    def take_tokens(self, inputs: StepInputs, tokens: Tensor, rows: Sequence[int]) -> None:
+        """Let the first sequences, of one token each, have those of `tokens` in these `rows`.
+
+        On the device alone; the host's half does not know of it.
+        """
+        count = len(rows)
+        if rows[-1] == count - 1:
+            chosen = tokens[:count]
+        else:
+            # Not from memory that the host could only copy from by waiting for the device.
+            at = torch.tensor(rows, pin_memory=self._copied is not None)
+            chosen = tokens[at.to(tokens.device, non_blocking=True)]
+        inputs.ids[:count].copy_(chosen)
+
     def advance(self, inputs: StepInputs, tokens: Tensor) -> None:
         """Let each sequence of a step without drafts go on with its token [B], on the device alone.
 

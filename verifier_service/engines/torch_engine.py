@@ -19,9 +19,12 @@ from verifier_service.engines.base import (
     CacheShape,
     Chunk,
     GoesOn,
+    Joining,
     Meanwhile,
     Verdict,
+    is_verification,
     no_more,
+    nobody,
 )
 from verifier_service.engines.batch_invariant_forward import check_device, choose_invariant
 from verifier_service.engines.capturing import Capturing
@@ -30,11 +33,11 @@ from verifier_service.engines.cuda_capture import cuda_capture
 from verifier_service.engines.device_time import device_time
 from verifier_service.engines.eager_steps import EagerSteps
 from verifier_service.engines.forward import Chosen, choose_forward
-from verifier_service.engines.graphs import Capture, GraphRunner, Launched
+from verifier_service.engines.graphs import Capture, GraphRunner
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
 from verifier_service.engines.prefill_graphs import PrefillGraphs
-from verifier_service.engines.run_ahead import expect, expect_blindly
 from verifier_service.engines.start_progress import stage
+from verifier_service.engines.steps_ahead import StepsAhead, Wanted
 from verifier_service.messages import ModelInfo, Sampling
 from verifier_service.settings import VerifierSettings
 
@@ -85,6 +88,7 @@ class TorchEngine:
         self._device_time = device_time(self._device)
         self._graphs: GraphRunner | None = None
         self._prefill: PrefillGraphs | None = None
+        self._ahead: StepsAhead | None = None
         if _replays(self._device) and not settings.enforce_eager:
             with torch.inference_mode():
                 self._capture(settings, chosen, compiled)
@@ -120,46 +124,51 @@ class TorchEngine:
         *,
         goes_on: GoesOn | None = None,
         sure: bool = False,
+        joining: Joining = nobody,
         meanwhile: Meanwhile = no_more,
     ) -> list[Verdict | None]:
         """See `Engine.run`. Verifications and short prefills are replayed where captured."""
-        verifying = [chunk for chunk in chunks if _is_verification(chunk)]
+        wanted = Wanted(goes_on, sure, joining)
+        verifying = [chunk for chunk in chunks if is_verification(chunk)]
         if len(verifying) < len(chunks):
-            told = self._run_mixed(chunks, verifying, meanwhile)
-            self._go_on(chunks, told, goes_on)
+            told = self._run_mixed(chunks, verifying, wanted, meanwhile)
+            if self._ahead is not None:
+                self._ahead.settle(chunks, told, wanted)
             return told
         bucket = None if self._graphs is None else self._graphs.find(chunks)
-        if self._graphs is None or bucket is None:
+        if self._graphs is None or self._ahead is None or bucket is None:
             return self._eager.run(chunks, meanwhile)
+        self._ahead.forget_prompts()
         launched = self._graphs.launch(chunks, bucket)
         read = None
         if launched.result is None:
             read = self._eager.choose_on(launched, chunks)
-        sure = sure and self._begin_blindly(chunks, launched)
+        self._ahead.begin_blindly(chunks, launched, wanted)
         meanwhile()
         if read is not None:
             return read()
-        chosen = launched.verdicts(len(chunks))
-        if sure:
-            self._graphs.tell(chosen)
-            if goes_on is None or not goes_on(chosen):
-                self._graphs.forget_next()
-        else:
-            self._go_on(chunks, chosen, goes_on, launched)
+        chosen = [*launched.verdicts(len(chunks))]
+        self._ahead.settle(chunks, chosen, wanted, launched)
         return [*chosen]
 
     def _run_mixed(
-        self, chunks: list[Chunk], rounds: list[Chunk], meanwhile: Meanwhile
+        self,
+        chunks: list[Chunk],
+        rounds: list[Chunk],
+        wanted: Wanted,
+        meanwhile: Meanwhile,
     ) -> list[Verdict | None]:
         """A step with prompts in it, or parts of them."""
-        graphs = self._graphs
+        graphs, ahead = self._graphs, self._ahead
         # Rounds that were begun ahead are not worth a second time beside a prompt.
         begun = graphs is not None and graphs.has_begun(rounds)
-        if self._prefill is not None and not begun:
-            replayed = self._prefill.serve(chunks, meanwhile)
+        if self._prefill is not None and ahead is not None and not begun:
+            replayed = self._prefill.serve(
+                chunks, meanwhile, lambda launched: ahead.begin_blindly(chunks, launched, wanted)
+            )
             if replayed is not None:
                 return replayed
-        prompts = [chunk for chunk in chunks if not _is_verification(chunk)]
+        prompts = [chunk for chunk in chunks if not is_verification(chunk)]
         if rounds and not begun and self._eager.is_bound_by_device(chunks):
             return _in_order(chunks, *self._eager.run_together(rounds, prompts, meanwhile))
         bucket = graphs.find(rounds) if graphs is not None and rounds else None
@@ -173,28 +182,6 @@ class TorchEngine:
         others = self._read_prompts(prompts, meanwhile)
         verified = launched.verdicts(len(rounds)) if read is None else read()
         return _in_order(chunks, verified, others)
-
-    def _go_on(
-        self,
-        chunks: list[Chunk],
-        told: Sequence[Verdict | None],
-        goes_on: GoesOn | None,
-        launched: Launched | None = None,
-    ) -> None:
-        """Begin the plain step behind this one, if all that it is made of is known and wanted."""
-        if goes_on is None or self._graphs is None:
-            return
-        verdicts = [verdict for verdict in told if verdict is not None]
-        if len(verdicts) < len(chunks):
-            return
-        following = expect(chunks, verdicts, self._cache_shape, self._loaded.max_model_len)
-        if following is not None and goes_on(verdicts):
-            self._graphs.begin_next(following, launched)
-
-    def _begin_blindly(self, chunks: Sequence[Chunk], launched: Launched) -> bool:
-        assert self._graphs is not None
-        following = expect_blindly(chunks, self._cache_shape, self._loaded.max_model_len)
-        return following is not None and self._graphs.begin_blindly(following, launched)
 
     def _read_prompts(self, chunks: list[Chunk], meanwhile: Meanwhile) -> list[Verdict | None]:
         replayed = None if self._prefill is None else self._prefill.serve(chunks, meanwhile)
@@ -215,6 +202,9 @@ class TorchEngine:
         )
         self._graphs = capturing.decoding()
         self._prefill = capturing.prefill()
+        self._ahead = StepsAhead(
+            self._graphs, self._prefill, self._cache_shape, self._loaded.max_model_len
+        )
 
     def _new_capture(self) -> Capture:
         capture = cuda_capture()
@@ -302,11 +292,6 @@ def _replays(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def _is_verification(chunk: Chunk) -> bool:
-    """Whether every id of the chunk has a row of logits that chooses, and nobody asks for more."""
-    return chunk.samples and len(chunk.ids) == chunk.drafts + 1 and not chunk.prompt_logprobs
-
-
 def _in_order(
     chunks: Sequence[Chunk],
     verified: Sequence[Verdict | None],
@@ -314,7 +299,7 @@ def _in_order(
 ) -> list[Verdict | None]:
     """The verdicts of a step, of its rounds and of its other chunks."""
     rounds, rest = iter(verified), iter(others)
-    return [next(rounds) if _is_verification(chunk) else next(rest) for chunk in chunks]
+    return [next(rounds) if is_verification(chunk) else next(rest) for chunk in chunks]
 
 
 def _info(

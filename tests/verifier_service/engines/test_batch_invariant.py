@@ -113,6 +113,7 @@ def test_configure_matmul(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "split_reductions", True)
     # This build of torch may have none to prefer.
     preferred: list[str] = []
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.backends.cuda, "preferred_blas_library", preferred.append)
     before = (
         matmul.allow_bf16_reduced_precision_reduction,
