@@ -60,7 +60,8 @@ class Core:
         self._source = source
         self._max_waiting = max_waiting
         self._asking = AskingCost()
-        self._commands: deque[Callable[[], None]] = deque()
+        # Each with whether it is an arrival, in the order in which they were asked for.
+        self._commands: deque[tuple[bool, Callable[[], None]]] = deque()
         self._queued = 0
         self._taken = 0
         self._wake = threading.Condition()
@@ -73,7 +74,9 @@ class Core:
         self._pending: list[tuple[OutputSink, Output]] = []
         # When the last step ended, in ns; None after a time without work.
         self._ended: int | None = None
-        self._next = NextStep(scheduler, controller, source, self._run_commands)
+        # While a step runs nobody may leave: it holds their blocks.
+        arrive = partial(self._run_commands, arrivals=True)
+        self._next = NextStep(scheduler, controller, source, arrive)
         # When the device had its last work, in ns.
         self._launched = 0
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
@@ -100,12 +103,12 @@ class Core:
             if self._queued + self._stats.waiting >= self._max_waiting:
                 raise QueueFullError(f"{self._max_waiting} requests are waiting: the queue is full")
             self._queued += 1
-            self._commands.append(lambda: self._add(request, sink))
+            self._commands.append((True, lambda: self._add(request, sink)))
             self._wake.notify()
 
     def abort(self, request_id: str) -> None:
         with self._wake:
-            self._commands.append(lambda: self._scheduler.abort(request_id))
+            self._commands.append((False, lambda: self._scheduler.abort(request_id)))
             self._wake.notify()
 
     def stats(self) -> CoreStats:
@@ -153,12 +156,13 @@ class Core:
             if self._scheduler.has_work:
                 return True
 
-    def _run_commands(self) -> None:
-        if not self._commands:
-            return
-        with self._wake:
-            commands, self._commands = self._commands, deque()
-        for command in commands:
+    def _run_commands(self, *, arrivals: bool = False) -> None:
+        """Do what was asked for; of `arrivals` alone those before which nothing else was."""
+        while True:
+            with self._wake:
+                if not self._commands or (arrivals and not self._commands[0][0]):
+                    return
+                _, command = self._commands.popleft()
             command()
 
     def _step(self) -> None:
@@ -311,7 +315,7 @@ class Core:
             self._stopping = True
             commands, self._commands = self._commands, deque()
         self._flush()
-        for command in commands:
+        for _, command in commands:
             command()
         for sink in self._scheduler.end_all():
             sink(Output(error=error))

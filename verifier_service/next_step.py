@@ -1,8 +1,8 @@
 """The step behind the one that runs: whether it is begun before it is asked for, and how it was.
 
 Knows what was planned, what look-ahead has told and what pauses cost; does not know the device. A
-plain step can be begun as soon as the last outcome is read, or blindly before that; a step with
-drafts has to be planned first.
+plain step can be begun as soon as the last outcome is read, or blindly before that, and who has
+come joins it; a step with drafts has to be planned first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from verifier_service.controller import Controller
 from verifier_service.engines.base import Chunk, GoesOn, Joining, Verdict
 from verifier_service.messages import DraftSource, Expected
-from verifier_service.scheduler import PREFILL, Joined, Planned, Scheduler
+from verifier_service.scheduler import PREFILL, Newcomers, Planned, Scheduler
 
 # (from, to) blocks.
 Copies = list[tuple[int, int]]
@@ -34,19 +34,19 @@ class CameAbout:
 
 
 class NextStep:
-    """Decides, and remembers, for the loop's thread. `take` takes in what was asked meanwhile."""
+    """Decides, and remembers, for the loop's thread. `arrive` takes in who has come meanwhile."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         controller: Controller,
         source: DraftSource,
-        take: Callable[[], None],
+        arrive: Callable[[], None],
     ) -> None:
         self._scheduler = scheduler
         self._controller = controller
         self._source = source
-        self._take = take
+        self._arrive = arrive
         self._begun: int | None = None
         self._blindly = False
         # Whether it was not begun because there are drafts for it.
@@ -55,14 +55,14 @@ class NextStep:
         # Sequences that have drafts behind the last outcome, as far as look-ahead has told.
         self.known = 0
         # Who has joined it, once that is settled.
-        self._joined: Joined | None = None
+        self._joined: Newcomers | None = None
 
     @property
     def begun(self) -> bool:
-        """Whether it was begun: what is asked for next is a plain step of the same sequences."""
+        """Whether it was begun: a plain round of the same sequences, and who has joined them."""
         return self._begun is not None
 
-    def take_joined(self) -> Joined | None:
+    def take_joined(self) -> Newcomers | None:
         """Who has joined the step that is planned now; None: it was not begun."""
         joined, self._joined = self._joined, None
         return joined if self.begun else None
@@ -95,10 +95,10 @@ class NextStep:
         )
 
     def joining(self, planned: list[Planned], copy: Callable[[Copies], None]) -> Joining:
-        """Says who joins the step behind this one, which is begun blindly. `copy` copies blocks."""
+        """Says who joins the step that is begun behind this one. `copy` copies blocks at once."""
 
         def joining() -> list[Chunk] | None:
-            self._take()
+            self._arrive()
             self._joined = self._scheduler.join(planned)
             copies = self._scheduler.take_copies()
             if copies:
@@ -153,7 +153,7 @@ class NextStep:
         waits = self._controller.waits_for(unknown)
         self._holds = not waits and self._controller.holds_for(self.known)
         holds = waits or self._holds
-        # Behind a prompt there is always a look.
+        # Behind a prompt nobody could know, which says nothing of looks behind rounds.
         if planned[-1].decision is not PREFILL:
             found = self.known + (unknown if waits else 0)
             self._controller.observe_look(unused, found, holds=holds)

@@ -7,13 +7,12 @@ Knows sequences, blocks and budgets; does not know tensors, threads or transport
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from verifier_service import constraints, offered
 from verifier_service.block_tables import BlockTables
 from verifier_service.constraints import ConstraintFailure
 from verifier_service.controller import Controller, Decision
-from verifier_service.engines.base import CacheShape, Chunk, Verdict
+from verifier_service.engines.base import CacheShape, Verdict
 from verifier_service.messages import (
     DraftBlock,
     FinishReason,
@@ -29,6 +28,7 @@ from verifier_service.sequences import Sequence
 from verifier_service.step_outcome import commit
 from verifier_service.step_plan import (
     PREFILL,
+    Newcomers,
     Planned,
     StepRecorder,
     StepTimes,
@@ -38,25 +38,7 @@ from verifier_service.step_plan import (
 )
 from verifier_service.step_times import StepTimesTotal
 
-__all__ = ["PREFILL", "Joined", "Planned", "Scheduler", "StepTimes"]
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Of `count` sequences that have begun: who decodes at once, and who reads how many tokens of
-    its prompt."""
-
-    count: int
-    rounds: list[Sequence]
-    shares: list[tuple[Sequence, int]]
-
-    def chunks(self) -> list[Chunk] | None:
-        """Theirs of that step, in its order; None where one has a structure to keep to."""
-        everybody = [*self.rounds, *(sequence for sequence, _ in self.shares)]
-        if any(sequence.request.constraint is not None for sequence in everybody):
-            return None
-        rounds = [round_chunk(sequence, PREFILL) for sequence in self.rounds]
-        return rounds + [prefill_chunk(sequence, count) for sequence, count in self.shares]
+__all__ = ["PREFILL", "Newcomers", "Planned", "Scheduler", "StepTimes"]
 
 
 class Scheduler:
@@ -128,26 +110,8 @@ class Scheduler:
         return bool(self._queues.running or self._queues.waiting)
 
     @property
-    def has_seat(self) -> bool:
-        """Whether who comes now may begin with the next step, if the cache has room."""
-        return self._queues.has_seat
-
-    @property
-    def may_admit(self) -> bool:
-        """Whether somebody waits who would begin now, if the cache has room."""
-        return self._queues.may_admit
-
-    @property
     def num_decoding(self) -> int:
         return sum(sequence.decoding for sequence in self._queues.running)
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether nobody is about to begin, and all that runs decodes without drafts of its own."""
-        queues = self._queues
-        return not queues.may_admit and all(
-            sequence.decoding and sequence.request.prediction is None for sequence in queues.running
-        )
 
     def goes_on_behind(self, planned: list[Planned], joined: int = 0) -> bool:
         """Whether a plain round of all that this step runs may follow it, in this order.
@@ -161,7 +125,7 @@ class Scheduler:
             for part, sequence in zip(planned, running, strict=False)
         )
 
-    def join(self, planned: list[Planned]) -> Joined:
+    def join(self, planned: list[Planned]) -> Newcomers:
         """Start waiting sequences: who joins the step behind the one that is `planned` and runs.
 
         Nothing need be known of that one's outcome; all that runs is in it, but who has joined.
@@ -176,7 +140,7 @@ class Scheduler:
             shares = self._prefill.plan(prompts, decoding, room)
         # One whose prompt is one id, or cached but for its last one, decodes at once.
         rounds = [sequence for sequence in new if sequence.decoding]
-        return Joined(len(new), rounds, shares)
+        return Newcomers(len(new), rounds, shares)
 
     def add(self, request: Request, sink: OutputSink) -> None:
         """Queue a request. Raises QueueFullError, and ValueError for an id that is in use."""
@@ -236,7 +200,7 @@ class Scheduler:
     def plan(
         self,
         blocks: dict[int, list[DraftBlock]],
-        joined: Joined | None = None,
+        joined: Newcomers | None = None,
     ) -> list[Planned]:
         """The step's chunks: a round of each decoding sequence, then prefill within the budget.
 

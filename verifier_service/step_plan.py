@@ -6,6 +6,7 @@ Knows sequences, chunks, decisions and verdicts; does not know queues or blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence as TypingSequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from outrider.records import record
@@ -96,6 +97,24 @@ def prefill_chunk(sequence: Sequence, count: int) -> Chunk:
         mask=constraints.masks(sequence, ()) if samples else None,
         prompt_logprobs=sequence.prompt_untold,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomers:
+    """Of `count` sequences that have begun: who decodes at once, and who reads how many tokens of
+    its prompt."""
+
+    count: int
+    rounds: list[Sequence]
+    shares: list[tuple[Sequence, int]]
+
+    def chunks(self) -> list[Chunk] | None:
+        """Theirs of that step, in its order; None where one has a structure to keep to."""
+        everybody = [*self.rounds, *(sequence for sequence, _ in self.shares)]
+        if any(sequence.request.constraint is not None for sequence in everybody):
+            return None
+        rounds = [round_chunk(sequence, PREFILL) for sequence in self.rounds]
+        return rounds + [prefill_chunk(sequence, count) for sequence, count in self.shares]
 
 
 def teach(controller: Controller, part: Planned, verdict: Verdict) -> None:

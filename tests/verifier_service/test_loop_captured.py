@@ -139,3 +139,39 @@ def test_who_goes_while_their_step_runs_is_not_missed(
     core.shutdown()
     assert told == expected
     assert len(gone) == 4
+
+
+def test_who_leaves_while_others_come_takes_nothing_with_it(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [
+        replace(one, num_speculative_tokens=0, sampling=replace(one.sampling, max_tokens=20))
+        for one in requests(11, 5)
+    ]
+    expected = alone(engine(llama), wanted)
+    core = core_over(paged_engine(llama, monkeypatch), NoDrafts(), 64)
+    answers = [Answer() for _ in wanted]
+
+    class Host(Answer):
+        """Others come and go at its outputs, in either order."""
+
+        def __call__(self, output: Output) -> None:
+            told = len(self.outputs)
+            if told == 3:
+                core.submit(wanted[2], answers[2])
+                core.abort(wanted[1].request_id)
+            if told == 6:
+                core.abort(wanted[2].request_id)
+                core.submit(wanted[3], answers[3])
+                core.submit(wanted[4], answers[4])
+            super().__call__(output)
+
+    answers[0] = Host()
+    core.submit(wanted[0], answers[0])
+    core.submit(wanted[1], answers[1])
+    for row in (0, 3, 4):
+        assert answers[row].wait().tokens == expected[row]
+    for row in (1, 2):
+        assert answers[row].tokens == expected[row][: len(answers[row].tokens)]
+    core.shutdown()
+    assert not core.failure

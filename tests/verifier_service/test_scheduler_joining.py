@@ -7,7 +7,7 @@ from typing import cast
 from tests.verifier_service.scheduler_bench import Bench, sampling
 from verifier_service.engines.base import Chunk
 from verifier_service.messages import Constraint
-from verifier_service.scheduler import Joined, Planned, StepTimes
+from verifier_service.scheduler import Newcomers, Planned, StepTimes
 
 LONG = sampling(max_tokens=20)
 PROMPT = [1, 2, 3, 1, 2]
@@ -32,7 +32,7 @@ def end(bench: Bench, planned: list[Planned]) -> None:
         sink(output)
 
 
-def follow(bench: Bench, joined: Joined) -> list[Chunk]:
+def follow(bench: Bench, joined: Newcomers) -> list[Chunk]:
     """The step that was begun, as it is planned."""
     bench.scheduler.views()
     planned = bench.scheduler.plan({}, joined)
