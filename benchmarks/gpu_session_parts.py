@@ -94,6 +94,10 @@ def parts(options: argparse.Namespace) -> list[Part]:
         trace += ["--new-tokens", "32", "--max-model-len", "512", "--max-num-batched-tokens", "512"]
     if options.chrome is not None:
         trace += ["--chrome", str(options.chrome)]
+    # Answers so short that prompts come all the time, one by one where drafts end them apart.
+    churn = ["--name", "gpu_trace_churn"]
+    if not quick:
+        churn += ["--clients", "32,128", "--temperatures", "0", "--new-tokens", "128"]
     variants = ["--configs", "base" if quick else "base,batch-invariant,fp8,int8"]
     uncaptured = ["--configs", "eager" if quick else "base,uncaptured-prefill,eager"]
     llm = [*common, *dtype, "--model", str(model), "--data", str(options.data)]
@@ -101,6 +105,7 @@ def parts(options: argparse.Namespace) -> list[Part]:
     found += [
         Part("variants", 330, lambda _: module("gpu_engine", *engine, *dtype, *variants)),
         Part("trace", 170, lambda _: module("gpu_trace", *trace)),
+        Part("churn", 90, lambda _: module("gpu_trace", *trace, *churn)),
     ]
     if options.padding is not None:
         drafts = ["--rows", "outrider plain,outrider draft model", *UNPACED]

@@ -61,18 +61,20 @@ def watched(engine: type, source: type) -> list[Watched]:
 
 def engine_pieces() -> list[Watched]:
     """What `TorchEngine.run` is made of: from a step's verdicts to the next one's launch."""
-    from verifier_service.engines import graphs, torch_engine
+    from verifier_service.engines import graphs, steps_ahead
     from verifier_service.engines.captured_choice import Needs
     from verifier_service.engines.device_time import DeviceTime
     from verifier_service.engines.eager_steps import EagerSteps
     from verifier_service.engines.graphs import GraphRunner, Launched
     from verifier_service.engines.prefill_graphs import PrefillGraphs
     from verifier_service.engines.step_buffers import StepBuffers
+    from verifier_service.scheduler import Scheduler
 
     return [
         Watched(Launched, {"verdicts": "engine: verdicts read"}),
-        # As the engine's own module knows them.
-        Watched(torch_engine, {"expect": "engine: expect", "expect_blindly": "engine: expect"}),
+        # As the module that asks knows them.
+        Watched(steps_ahead, {"expect": "engine: expect", "expect_blindly": "engine: expect"}),
+        Watched(Scheduler, {"join": "scheduler: join"}),
         Watched(
             GraphRunner,
             {
@@ -81,6 +83,7 @@ def engine_pieces() -> list[Watched]:
                 "launch": "engine: launch",
                 "begin_next": "engine: begin next",
                 "begin_blindly": "engine: begin next",
+                "begin_behind": "engine: begin behind",
                 "tell": "engine: tell",
             },
         ),

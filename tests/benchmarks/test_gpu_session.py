@@ -61,6 +61,7 @@ def test_the_most_telling_parts_come_first_and_all_are_done(tmp_path: Path) -> N
         "vllm",
         "variants",
         "trace",
+        "churn",
         "uncaptured",
         "every-draft",
         "llm",
@@ -76,7 +77,7 @@ def test_a_session_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert first.ran == ["engine", "ours", "vllm"]
     again = Runs(tmp_path)
     assert run(options(tmp_path), QUIET, again, again.clock) is True
-    assert again.ran == ["vllm", "variants", "trace", "uncaptured", "every-draft", "llm"]
+    assert again.ran == ["vllm", "variants", "trace", "churn", "uncaptured", "every-draft", "llm"]
     # A second attempt does not overwrite what the first one had.
     assert [path.name for path in attempts(tmp_path, "vllm")] == ["vllm-1.json", "vllm-2.json"]
     assert read_state(tmp_path / "session.json")["vllm"].attempts == 2
@@ -100,7 +101,7 @@ def test_no_part_goes_on_longer_than_the_session(tmp_path: Path) -> None:
 def test_a_part_that_fails_does_not_end_the_others_but_a_missing_model_does(tmp_path: Path) -> None:
     runs = Runs(tmp_path, engine=1)
     assert run(options(tmp_path), QUIET, runs, runs.clock) is False
-    assert len(runs.ran) == 8
+    assert len(runs.ran) == 9
     chosen = options(tmp_path / "x", "--gguf", "g", "--models", "ms", "--padding", "p.py")
     runs = Runs(tmp_path / "x", model=1)
     assert run(chosen, QUIET, runs, runs.clock) is False
