@@ -73,7 +73,14 @@ def engine_pieces() -> list[Watched]:
     return [
         Watched(Launched, {"verdicts": "engine: verdicts read"}),
         # As the module that asks knows them.
-        Watched(steps_ahead, {"expect": "engine: expect", "expect_blindly": "engine: expect"}),
+        Watched(
+            steps_ahead,
+            {
+                "starts_behind": "engine: expect",
+                "expected_at": "engine: expect",
+                "expect_blindly": "engine: expect",
+            },
+        ),
         Watched(Scheduler, {"join": "scheduler: join"}),
         Watched(
             GraphRunner,

@@ -34,7 +34,7 @@ source_of() {
   cp "$here/lent_card.sh" "$folder/"
   tree=$(mktemp -d)
   # With its commit, and the code that is generated.
-  git clone -q --depth 1 "file://$(cd "$here/.." && pwd)" "$tree/src"
+  git -c advice.detachedHead=false clone -q --depth 1 "file://$(cd "$here/.." && pwd)" "$tree/src"
   cp "$here"/../protos/speculation/v1/*_pb2* "$tree/src/protos/speculation/v1/"
   # Nothing is installed there, and yet Outrider's version is asked for.
   (cd "$tree/src" && python -c \

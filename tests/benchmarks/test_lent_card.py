@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tarfile
 from importlib import metadata
 from pathlib import Path
@@ -35,7 +36,9 @@ def test_what_outrider_needs_is_sent_but_for_what_is_there() -> None:
 
 
 def lent(hold: Path, *arguments: str, out: Path | None = None) -> str:
-    environment = {**os.environ, "HOLD": str(hold), "PATH": f"{hold}/bin:{os.environ['PATH']}"}
+    # As in a shell where the environment is activated.
+    path = f"{hold}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "HOLD": str(hold), "PATH": path}
     environment |= {} if out is None else {"OUT": str(out)}
     done = subprocess.run(
         ["bash", str(SCRIPT), *arguments],

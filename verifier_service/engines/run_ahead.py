@@ -11,12 +11,13 @@ launched later comes after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from outrider.records import record
 from verifier_service.engines.base import CacheShape, Chunk, Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Expected:
     """One sequence's next chunk, if all goes on as it is; `token` -1 while it is not known."""
 
@@ -107,7 +108,7 @@ def with_tokens(expected: Begun, verdicts: Sequence[Verdict]) -> list[Expected |
     """The same, once it is known what the step before has chosen, of which nobody has joined."""
     count = len(verdicts)
     going_on = [
-        replace(one, token=verdict.tokens[-1])
+        Expected(verdict.tokens[-1], one.start, one.blocks, one.chunk)
         for one, verdict in zip(expected[:count], verdicts, strict=True)
         if isinstance(one, Expected)
     ]
@@ -150,12 +151,20 @@ def expect_blindly(
 def expect(
     chunks: Sequence[Chunk], verdicts: Sequence[Verdict], cache: CacheShape, max_model_len: int
 ) -> list[Expected] | None:
-    """The plain step behind a step of these chunks; None where one lacks room, or all end.
+    """The plain step behind a step of these chunks; None where `starts_behind` has none."""
+    starts = starts_behind(chunks, verdicts, cache, max_model_len)
+    return None if starts is None else expected_at(starts, chunks, verdicts, cache)
+
+
+def starts_behind(
+    chunks: Sequence[Chunk], verdicts: Sequence[Verdict], cache: CacheShape, max_model_len: int
+) -> list[int] | None:
+    """Where each sequence goes on behind a step; None where one lacks room, or all end.
 
     A chunk may be the end of a prompt: its first token goes on as any other does. A sequence that
     ends has a row that nobody asks for.
     """
-    following = []
+    starts = []
     ending = 0
     for chunk, verdict in zip(chunks, verdicts, strict=True):
         tokens = verdict.tokens
@@ -170,8 +179,18 @@ def expect(
             or tokens[-1] in sampling.stop_token_ids
             or (verdict.accepted > 0 and not sampling.stop_token_ids.isdisjoint(tokens))
         )
-        following.append(_expected(chunk, tokens[-1], start, cache))
-    return following if ending < len(following) else None
+        starts.append(start)
+    return starts if ending < len(starts) else None
+
+
+def expected_at(
+    starts: Sequence[int], chunks: Sequence[Chunk], verdicts: Sequence[Verdict], cache: CacheShape
+) -> list[Expected]:
+    """The plain step behind one of these chunks, that goes on from these `starts`."""
+    return [
+        _expected(chunk, verdict.tokens[-1], start, cache)
+        for chunk, verdict, start in zip(chunks, verdicts, starts, strict=True)
+    ]
 
 
 def _room(chunk: Chunk, cache: CacheShape, max_model_len: int) -> int:

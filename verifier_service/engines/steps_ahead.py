@@ -24,9 +24,10 @@ from verifier_service.engines.prefill_graphs import PrefillGraphs
 from verifier_service.engines.run_ahead import (
     Begun,
     Joined,
-    expect,
     expect_blindly,
+    expected_at,
     joined,
+    starts_behind,
 )
 
 
@@ -89,13 +90,14 @@ class StepsAhead:
             return
         if goes_on is None or len(verdicts) < len(chunks):
             return
-        going_on = expect(chunks, verdicts, self._cache, self._max_model_len)
-        if going_on is None or not goes_on(verdicts):
+        # Where the step is held for drafts, nothing but this is done before it is planned.
+        starts = starts_behind(chunks, verdicts, self._cache, self._max_model_len)
+        if starts is None or not goes_on(verdicts):
             return
         new = joined(wanted.joining())
         if new is None:
             return
-        begun: Begun = [*going_on, *new]
+        begun: Begun = [*expected_at(starts, chunks, verdicts, self._cache), *new]
         runner = self._runner(begun, new)
         if runner is not None:
             runner.begin_next(begun, None if new else launched)
