@@ -140,9 +140,7 @@ class GraphRunner:
         self._buffers.fill(chunks, bucket)
         step = self._steps[bucket]
         step.forward()
-        choosing = self._needs.of(chunks) if self._coupled else Choosing.OUTSIDE
-        if self._lists_rows and not any(chunk.samples for chunk in chunks):
-            choosing = Choosing.OUTSIDE
+        choosing = self._choosing(chunks)
         if choosing is Choosing.OUTSIDE:
             return Launched(bucket, step.logits, None, _nothing)
         return step.choose(choosing)
@@ -153,7 +151,7 @@ class GraphRunner:
         None where it is not captured. What was begun is forgotten: these rounds went on without.
         """
         self._ahead = None
-        choosing = self._needs.of(chunks) if self._coupled else Choosing.OUTSIDE
+        choosing = self._choosing(chunks)
         bucket = None if choosing is Choosing.OUTSIDE else self.find(chunks)
         if bucket is None:
             return None
@@ -161,6 +159,11 @@ class GraphRunner:
         step = self._steps[bucket]
         step.logits[: logits.shape[0]].copy_(logits)
         return step.choose(choosing)
+
+    def _choosing(self, chunks: Sequence[Chunk]) -> Choosing:
+        """How the step's tokens are chosen, if any are."""
+        samples = not self._lists_rows or any(chunk.samples for chunk in chunks)
+        return self._needs.of(chunks) if self._coupled and samples else Choosing.OUTSIDE
 
     def has_begun(self, chunks: Sequence[Chunk]) -> bool:
         """Whether a launch of these chunks has nothing left to do: it was begun ahead."""
@@ -189,7 +192,7 @@ class GraphRunner:
         that it will choose. `tell` says what they were.
         """
         chunks = [one.as_chunk() for one in expected]
-        choosing = self._needs.of(chunks) if self._coupled else Choosing.OUTSIDE
+        choosing = self._choosing(chunks)
         bucket = None if choosing is Choosing.OUTSIDE else self.find(chunks)
         if launched.tokens is None or bucket is None:
             return False
@@ -212,16 +215,17 @@ class GraphRunner:
         self._ahead = None
 
     def begin_next(self, expected: Begun, launched: Launched | None) -> None:
-        """Begin the step behind `launched`, whose verdicts were read.
+        """Begin the step behind `launched`, whose verdicts were read, if the device chooses in it.
 
-        None: behind one of which this knows nothing, or not all.
+        None: behind one of which this knows nothing, or not all. What the host chooses is read row
+        by row from the logits, and of what was begun some rows may be nobody's by then.
         """
         if launched is not None and self._is_on_device(expected, launched):
             following = self._advance(launched)
         else:
             chunks = [one.as_chunk() for one in expected]
             bucket = self.find(chunks)
-            if bucket is None:
+            if bucket is None or self._choosing(chunks) is Choosing.OUTSIDE:
                 return
             following = self.launch(chunks, bucket)
         self._ahead = _Ahead(expected, following)

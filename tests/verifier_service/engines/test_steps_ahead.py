@@ -276,3 +276,24 @@ def test_rows_are_told_their_tokens_and_those_that_joined_are_not() -> None:
     some = serving(told, [after[1], after[2]])
     assert some is not None
     assert some.rows == (1, 2)
+
+
+@pytest.mark.parametrize("sure", [True, False], ids=["blindly", "after a look"])
+def test_what_the_host_chooses_is_not_begun(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, sure: bool
+) -> None:
+    """One that ends with its prompt leaves a row in front of one that wants log-probabilities."""
+    plain, ahead = both(llama, monkeypatch, [LONG])
+    told = []
+    for run in (plain, ahead):
+        run.samplings[4] = replace(LONG, logprobs=1)
+        run.go([], [run.prompt(3), run.prompt(4)], sure=sure)
+        told.append([run.go([4], sure=sure) for _ in range(3)])
+        new = run.prompt(3)
+        run.go([4], joining=[new], sure=sure)
+        run.go([4], [new], sure=sure)
+        run.go([4, 3], sure=sure)
+    assert ahead.ids == plain.ids
+    assert [[v.tokens for v in step if v] for step in told[0]] == [
+        [v.tokens for v in step if v] for step in told[1]
+    ]
