@@ -118,8 +118,8 @@ class Engine(Protocol):
         An engine that can begin the next step unasked asks `goes_on` first, at most once and as
         soon as it knows the verdicts; if that says so the step is begun before `run` returns.
         Where the host is `sure` to say so of all sequences that do not end, an engine may begin it
-        before there are verdicts; `goes_on` is asked all the same. Of such a step, and of no other,
-        it asks who is `joining`: their chunks come behind those of this step's sequences.
+        before there are verdicts; `goes_on` is asked all the same. Of a step that it is about to
+        begin it asks who is `joining`: their chunks come behind those of this step's sequences.
         """
 
     def device_busy_s(self) -> float | None:
