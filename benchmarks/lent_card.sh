@@ -4,7 +4,9 @@
 #   here    lent_card.sh pack TOOLS GGUF FOLDER    pieces to send, in FOLDER/p, and FOLDER/src.tgz
 #   there   lent_card.sh start                     unpack, and run what is queued, in its own session
 #           lent_card.sh queue OPTIONS             one more run of benchmarks.gpu_session
-#           lent_card.sh wait SECONDS [RUNS]       until so many runs have ended; the reports to $OUT
+#           lent_card.sh wait SECONDS [RUNS]       until so many runs have ended; the reports to $OUT;
+#                                                  fails where a run has failed, or died
+#           lent_card.sh stop                      nothing more is run
 #
 # Pieces a.* (torch and what is needed beside it, the model) are put into HOLD/in there, v.* (vLLM's
 # environment) into HOLD/vin, src.tgz and the other files of FOLDER into HOLD.
@@ -60,15 +62,16 @@ work() {
   . env/env.sh
   export PYTHONPATH=$HOLD/src:$HOLD/src/protos:$PYTHONPATH
   echo "unpacked after ${SECONDS} s"
-  local number=0 next padding=
+  local number=0 next padding= code
   [ ! -f make_padded_llama.py ] || padding="--padding '$HOLD/make_padded_llama.py'"
   while true; do
     next=$HOLD/queue/$number
     [ -f "$next" ] || { sleep 0.5; continue; }
     ! grep -q -- --peer "$next" || unpack_vllm
+    code=0
     (cd src && eval "python3 -m benchmarks.gpu_session --gguf '$HOLD/model.gguf' --models '$HOLD/models' \
-      $padding --data '$HOLD/data' --out '$HOLD/out' $(cat "$next")") || true
-    touch "$HOLD/done/$number"
+      $padding --data '$HOLD/data' --out '$HOLD/out' $(cat "$next")") || code=$?
+    echo "$code" >"$HOLD/done/$number"
     number=$((number + 1))
   done
 }
@@ -98,9 +101,14 @@ wait_for() {
   local until=$((SECONDS + $1)) runs=${2:-1000}
   # Nor for a worker that has died: whoever lent the card counts every second.
   while [ $SECONDS -lt $until ] && [ "$(find "$HOLD/done" -type f | wc -l)" -lt "$runs" ] &&
-    kill -0 "$(cat "$HOLD/worker")" 2>/dev/null; do sleep 0.5; done
+    alive; do sleep 0.5; done
   tail -n 12 "$HOLD/log"
   [ -z "${OUT:-}" ] || tar -C "$HOLD" --exclude=code -czf "$OUT/out.tgz" out log
+  alive && [ "$(cat "$HOLD"/done/* 2>/dev/null | grep -cv '^0$')" = 0 ]
+}
+
+alive() {
+  kill -0 "$(cat "$HOLD/worker")" 2>/dev/null
 }
 
 case ${1:-} in
@@ -109,6 +117,7 @@ case ${1:-} in
   start) start ;;
   queue) shift; queue "$@" ;;
   wait) shift; wait_for "$@" ;;
+  stop) kill "$(cat "$HOLD/worker")" ;;
   _work) work ;;
-  *) sed -n '2,11p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '2,13p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac
