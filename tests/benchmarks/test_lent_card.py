@@ -9,8 +9,6 @@ import tarfile
 from importlib import metadata
 from pathlib import Path
 
-import pytest
-
 from benchmarks.lent_card_wheels import TRITON, needed
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/lent_card.sh"
@@ -35,13 +33,15 @@ def test_what_outrider_needs_is_sent_but_for_what_is_there() -> None:
     assert "pytest" not in found
 
 
-def lent(hold: Path, *arguments: str, out: Path | None = None, code: int = 0) -> str:
+def lent(
+    hold: Path, *arguments: str, out: Path | None = None, code: int = 0, script: Path = SCRIPT
+) -> str:
     # As in a shell where the environment is activated.
     path = f"{hold}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "HOLD": str(hold), "PATH": path}
     environment |= {} if out is None else {"OUT": str(out)}
     done = subprocess.run(
-        ["bash", str(SCRIPT), *arguments],
+        ["bash", str(script), *arguments],
         env=environment,
         capture_output=True,
         text=True,
@@ -99,15 +99,27 @@ def test_runs_that_are_queued_follow_one_another_and_reports_come_back(tmp_path:
     assert "out/code/junk" not in names
 
 
-@pytest.mark.skipif(not (SCRIPT.parents[1] / ".git").exists(), reason="a copy without history")
 def test_the_source_is_sent_with_its_version_and_what_is_generated(tmp_path: Path) -> None:
-    lent(tmp_path / "hold", "source", str(tmp_path))
-    assert (tmp_path / SCRIPT.name).read_text() == SCRIPT.read_text()
-    with tarfile.open(tmp_path / "src.tgz") as archive:
+    checkout = tmp_path / "checkout"
+    generated = checkout / "protos/speculation/v1/proposer_pb2.py"
+    for folder in (checkout / "benchmarks", generated.parent, tmp_path / "sent"):
+        folder.mkdir(parents=True)
+    script = checkout / "benchmarks" / SCRIPT.name
+    script.write_text(SCRIPT.read_text())
+    (checkout / "pyproject.toml").write_text('[project]\nname = "outrider"\nversion = "7.8.9"\n')
+    (generated.parent / "proposer.proto").write_text("")
+    named = ["-c", "user.name=a", "-c", "user.email=b"]
+    for arguments in (["init", "-q"], ["add", "."], [*named, "commit", "-q", "-m", "all"]):
+        subprocess.run(["git", "-C", str(checkout), *arguments], check=True)
+    # Behind the commit: what is generated is in none.
+    generated.write_text("made")
+    lent(tmp_path / "hold", "source", str(tmp_path / "sent"), script=script)
+    assert (tmp_path / "sent" / SCRIPT.name).read_text() == SCRIPT.read_text()
+    with tarfile.open(tmp_path / "sent/src.tgz") as archive:
         archive.extractall(tmp_path, filter="data")
     found = metadata.Distribution.discover(name="outrider", path=[str(tmp_path / "src")])
-    assert {one.version for one in found} == {metadata.version("outrider")}
-    assert (tmp_path / "src/protos/speculation/v1/proposer_pb2.py").exists()
+    assert {one.version for one in found} == {"7.8.9"}
+    assert (tmp_path / "src/protos/speculation/v1/proposer_pb2.py").read_text() == "made"
     assert (tmp_path / "src/.git").is_dir()
 
 

@@ -141,11 +141,12 @@ def test_who_goes_while_their_step_runs_is_not_missed(
     assert len(gone) == 4
 
 
+@pytest.mark.parametrize("drafts", [0, None], ids=["blindly", "after a look"])
 def test_who_leaves_while_others_come_takes_nothing_with_it(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
+    llama: Path, monkeypatch: pytest.MonkeyPatch, drafts: int | None
 ) -> None:
     wanted = [
-        replace(one, num_speculative_tokens=0, sampling=replace(one.sampling, max_tokens=20))
+        replace(one, num_speculative_tokens=drafts, sampling=replace(one.sampling, max_tokens=20))
         for one in requests(11, 5)
     ]
     expected = alone(engine(llama), wanted)
