@@ -138,7 +138,8 @@ def _one(
         for turn in range(options.turns):
             found = {}
             for speculating in (False, True) if turn % 2 else (True, False):
-                load = Load(core, prompts, clients, 0.0, options.new_tokens, speculating)
+                edge = options.edge_ms * 1e-3 * options.scale
+                load = Load(core, prompts, clients, 0.0, options.new_tokens, speculating, edge)
                 found[speculating] = speed(load, options.seconds, options.settle)
             ratios.append(found[True][0] / found[False][0])
             plains.append(found[False][0] * options.scale)
@@ -167,6 +168,7 @@ def main() -> int:
     add("--settle", type=float, default=1.0, help="before that")
     add("--turns", type=int, default=3)
     add("--new-tokens", type=int, default=128)
+    add("--edge-ms", type=float, default=0.5, help="of each request, by the card's clock")
     run(parser.parse_args(sys.argv[1:]))
     return 0
 

@@ -103,7 +103,9 @@ class Counts:
 class Load:
     """A context in which `clients` keep asking: each sends its next prompt when it is answered.
 
-    `speculating` False asks for no drafts. The engine's thread only counts and queues here.
+    An edge takes `edge_seconds` for each request, one after the other: answers that end together
+    are not followed by prompts that come together. `speculating` False asks for no drafts. The
+    engine's thread only counts and queues here.
     """
 
     core: EngineCore
@@ -112,6 +114,7 @@ class Load:
     temperature: float
     new_tokens: int
     speculating: bool
+    edge_seconds: float = 0.0
     counts: Counts = field(default_factory=Counts)
     _running: set[str] = field(default_factory=set)
     _first: dict[str, int] = field(default_factory=dict)
@@ -127,6 +130,7 @@ class Load:
         def feed() -> None:
             while (ended := self._ended.get()) is not None:
                 self._running.discard(ended)
+                time.sleep(self.edge_seconds)
                 self._ask(next(numbers))
 
         self._feeder = threading.Thread(target=feed, name="load", daemon=True)

@@ -53,6 +53,8 @@ class CardTimes:
     shapes: PromptBuckets = field(default_factory=lambda: PromptBuckets(128, 8, 2048))
     # From a step's end to the next one's begin, where the host has nothing else to do.
     launch: float = 0.1e-3
+    # What the host takes to launch a step that is not captured, operator by operator.
+    uncaptured: float = 25e-3
 
     def seconds(self, sequences: int, tokens: int, prompt_tokens: int) -> float:
         plain = float(np.interp(sequences, self.sequences, self.plain))
@@ -140,6 +142,8 @@ class PacedCard:
         if blindly is not None:
             read = sum(len(one.chunk.ids) for one in blindly[len(chunks) :])
             following_ends = self._begin(self.step_seconds(len(chunks), len(chunks), read))
+        if prompts and self._times.shapes.find(len(chunks), len(rounds) + prompts) is None:
+            time.sleep(self._scale * self._times.uncaptured)
         meanwhile()
         time.sleep(max(ends - time.perf_counter(), 0.0))
         verdicts = [self._verdict(chunk) if chunk.samples else None for chunk in chunks]
@@ -152,7 +156,7 @@ class PacedCard:
             return verdicts
         following = expect(chunks, told, self._shape, limit)
         if following is not None and goes_on(told):
-            new = joined(joining())
+            new = joined(joining(self._room(chunks)))
             if new is not None:
                 read = sum(len(one.chunk.ids) for one in new)
                 ends = self._begin(self.step_seconds(len(chunks), len(chunks), read))
@@ -163,8 +167,11 @@ class PacedCard:
         following = expect_blindly(chunks, self._shape, self._model.max_model_len)
         if following is None:
             return None
-        new = joined(joining())
+        new = joined(joining(self._room(chunks)))
         return None if new is None else [*following, *new]
+
+    def _room(self, chunks: Sequence[Chunk]) -> int:
+        return max(bucket.tokens for bucket in self._times.shapes) - len(chunks)
 
     def _begin(self, seconds: float) -> float:
         now = time.perf_counter()

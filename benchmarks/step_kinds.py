@@ -83,8 +83,8 @@ def _step(*_: object, prefill_tokens: int = 0) -> tuple[str, ...]:
     return ("steps", "prompts") if prefill_tokens else ("steps",)
 
 
-def _begun(*_: object, blindly: bool) -> tuple[str, ...]:
-    return ("blindly",) if blindly else ("looked",)
+def _begun(_: object, looked: float | None) -> tuple[str, ...]:
+    return ("blindly",) if looked is None else ("looked",)
 
 
 def _held(*_: object) -> tuple[str, ...]:

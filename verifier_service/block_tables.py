@@ -91,6 +91,11 @@ class BlockTables:
         missing = self._blocks_for(length) - len(sequence.blocks)
         return self._pool.extend(sequence.blocks, missing)
 
+    def reserve_spare(self, sequence: Sequence, length: int, spare: int) -> None:
+        """Blocks for `length` tokens where more than `spare` are free: nobody gives way for it."""
+        if length > len(sequence.blocks) * self._size and self._pool.num_free > spare:
+            self.reserve(sequence, length)
+
     def publish(self, sequence: Sequence) -> None:
         """Let others find the blocks that are computed since the last call."""
         full = sequence.computed // self._size

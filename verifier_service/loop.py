@@ -237,16 +237,17 @@ class Core:
         elif came.read is not None:
             # All that the device stood still, reading and launching included.
             around = (self._launched - came.read) * 1e-9
-            if asked and not waited and not prefilled:
+            if asked and not waited:
                 controller.observe_held(len(blocks), len(chunks), around)
         if asked:
             known = 0.0 if hidden else asking * 1e-9
             controller.observe_wait(self._asking.of(len(chunks), around, known))
         elif not prefilled:
             self._asking.observe_plain(len(chunks), around)
+        if following.begun:
+            read = following.looked_at
+            controller.observe_begun(None if read is None else (ran - read) * 1e-9)
         seconds = (ended - (self._ended or began)) * 1e-9
-        if hidden and not prefilled and self._ended is not None:
-            controller.observe_begun(len(chunks), seconds, blindly=came.blindly)
         # Requests that want no drafts say nothing of what drafts gain.
         if not prefilled and any(part.sequence.draft_limit > 0 for part in planned):
             tokens = sum(len(verdict.tokens) for verdict in verdicts if verdict is not None)

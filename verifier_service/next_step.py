@@ -52,6 +52,7 @@ class NextStep:
         # Whether it was not begun because there are drafts for it.
         self._holds = False
         self._read: int | None = None
+        self._looked = False
         # Sequences that have drafts behind the last outcome, as far as look-ahead has told.
         self.known = 0
         # Who has joined it, once that is settled.
@@ -61,6 +62,11 @@ class NextStep:
     def begun(self) -> bool:
         """Whether it was begun: a plain round of the same sequences, and who has joined them."""
         return self._begun is not None
+
+    @property
+    def looked_at(self) -> int | None:
+        """When it was looked whether it has drafts, in ns, behind which it was begun; else None."""
+        return self._read if self._looked and self.begun and not self._blindly else None
 
     def take_joined(self) -> Newcomers | None:
         """Who has joined the step that is planned now; None: it was not begun."""
@@ -97,9 +103,9 @@ class NextStep:
     def joining(self, planned: list[Planned], copy: Callable[[Copies], None]) -> Joining:
         """Says who joins the step that is begun behind this one. `copy` copies blocks at once."""
 
-        def joining() -> list[Chunk] | None:
+        def joining(room: int) -> list[Chunk] | None:
             self._arrive()
-            self._joined = self._scheduler.join(planned)
+            self._joined = self._scheduler.join(planned, room)
             copies = self._scheduler.take_copies()
             if copies:
                 copy(copies)
@@ -121,6 +127,7 @@ class NextStep:
             if not self._scheduler.goes_on_behind(planned, joined):
                 self._joined = None
                 return False
+            self._looked = drafting
             if drafting:
                 holds = self._look(planned, verdicts, unused)
                 if holds and not blindly:
@@ -149,12 +156,11 @@ class NextStep:
             return True
         self.known, unknown = expected
         # Nobody looks ahead of a prompt.
-        unknown += opening
-        waits = self._controller.waits_for(unknown)
-        self._holds = not waits and self._controller.holds_for(self.known)
-        holds = waits or self._holds
+        holds = self._controller.holds_for(self.known)
+        waits = self._controller.waits_for(unknown + opening, standing=holds)
+        self._holds = holds and not waits
+        holds = holds or waits
         # Behind a prompt nobody could know, which says nothing of looks behind rounds.
-        if planned[-1].decision is not PREFILL:
-            found = self.known + (unknown if waits else 0)
-            self._controller.observe_look(unused, found, holds=holds)
+        found = self.known + (unknown if waits else 0)
+        self._controller.observe_look(unused, found, holds=holds and found > 0)
         return holds

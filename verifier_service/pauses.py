@@ -28,7 +28,7 @@ _PROBE_SHARE = 0.002
 
 
 @dataclass(slots=True)
-class _Pause:
+class Pause:
     """What pauses of one kind take, at about one number of sequences."""
 
     seconds: float = 0.0
@@ -47,9 +47,9 @@ class _Pause:
 class _Load:
     """What pauses took and brought at about one number of sequences."""
 
-    wait: _Pause = field(default_factory=_Pause)
+    wait: Pause = field(default_factory=Pause)
     right: float = _PRIOR_RIGHT
-    hold: _Pause = field(default_factory=_Pause)
+    hold: Pause = field(default_factory=Pause)
     # Tokens that a block saves which was held for, verified or not.
     saved: float = _PRIOR_SAVED
 
@@ -78,14 +78,17 @@ class Pauses:
         self._right = 0
         self._now = 0.0
 
-    def pays(self, unknown: int, sequences: int, plain_seconds: float) -> bool:
+    def pays(
+        self, unknown: int, sequences: int, plain_seconds: float, *, standing: bool = True
+    ) -> bool:
         """Whether to wait for the answers of `unknown` of `sequences`.
 
-        `plain_seconds` is what a step takes in which every sequence gains one token.
+        `plain_seconds` is what a step takes in which every sequence gains one token. Unless the
+        device is `standing` still anyway, the step behind a wait has to be planned as well.
         """
         load = self._load(sequences)
-        tokens = unknown * load.right
-        return self._is_worth(load.wait, tokens * plain_seconds / max(sequences, 1))
+        gained = unknown * load.right * plain_seconds / max(sequences, 1)
+        return self._is_worth(load.wait, gained if standing else gained - load.hold.seconds)
 
     def holds(self, known: int, sequences: int, plain_seconds: float) -> bool:
         """Whether to plan the next step, as `known` of `sequences` have drafts, or to begin it."""
@@ -133,7 +136,7 @@ class Pauses:
         """So much time went by."""
         self._credit += _PROBE_SHARE * seconds
 
-    def _is_worth(self, pause: _Pause, gained: float) -> bool:
+    def _is_worth(self, pause: Pause, gained: float) -> bool:
         return pause.count < _TRIED or gained > pause.seconds or self._credit >= pause.seconds
 
     def _load(self, sequences: int) -> _Load:

@@ -125,12 +125,13 @@ class Scheduler:
             for part, sequence in zip(planned, running, strict=False)
         )
 
-    def join(self, planned: list[Planned]) -> Newcomers:
+    def join(self, planned: list[Planned], room: int) -> Newcomers:
         """Start waiting sequences: who joins the step behind the one that is `planned` and runs.
 
         Nothing need be known of that one's outcome; all that runs is in it, but who has joined.
+        They have `room` tokens, which is what can be begun: the others join the step behind it.
         """
-        self._queues.admit()
+        self._queues.admit(room)
         new = self._queues.running[len(planned) :]
         prompts = [sequence for sequence in new if not sequence.decoding]
         shares: list[tuple[Sequence, int]] = []
@@ -352,10 +353,14 @@ class Scheduler:
         self, sequence: Sequence, decision: Decision, offers: tuple[DraftBlock, ...]
     ) -> Planned | None:
         """A verification; without drafts if blocks are short, None if it had to be preempted."""
-        if not self._tables.reserve(sequence, len(sequence.ids) + decision.drafted):
+        length = len(sequence.ids) + decision.drafted
+        if not self._tables.reserve(sequence, length):
             decision = Decision(decision.block, 0, "the KV cache is full")
             if not self._queues.make_room(sequence, len(sequence.ids)):
                 return None
+        # The step behind is begun before it is planned: where one of all has no block for it, none.
+        ahead = min(length + 1, sequence.full_length - 1)
+        self._tables.reserve_spare(sequence, ahead, len(self._queues.running))
         return Planned(sequence, round_chunk(sequence, decision), decision, offers)
 
     def _end(self, sequence: Sequence, *, finished: bool) -> None:

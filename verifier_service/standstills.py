@@ -25,14 +25,18 @@ class Standstills:
         # Whether nobody is waited for in this step, and whether it decodes plainly to be compared.
         self._passing = self._plain = False
 
-    def waits_for(self, unknown: int) -> bool:
-        """Whether to wait for the answers of so many sequences that look-ahead has not told."""
+    def waits_for(self, unknown: int, *, standing: bool = True) -> bool:
+        """Whether to wait for the answers of so many sequences that look-ahead has not told.
+
+        `standing`: the device stands still anyway; a step could not be begun instead.
+        """
         if unknown <= 0 or not self._adaptive:
             return unknown > 0
         if self._passing:
             return False
         rows = max(self._decoding, 1)
-        return self._pauses.pays(unknown, rows, self.costs.seconds(rows, rows))
+        plain = self.costs.seconds(rows, rows)
+        return self._pauses.pays(unknown, rows, plain, standing=standing)
 
     def holds_for(self, known: int) -> bool:
         """Whether to plan the next step with the drafts of so many sequences, not to begin it now.
@@ -72,13 +76,11 @@ class Standstills:
             worth = self._pauses.gained(found, rows, plain, most) + self._looks.cost(rows)
         self._looks.found(unused, rows, worth)
 
-    def observe_begun(self, sequences: int, seconds: float, *, blindly: bool) -> None:
-        """Take in the whole time of a plain step that was begun ahead, `blindly` or after a look.
-
-        `seconds` since the step before it ended.
-        """
-        expected = self.costs.seconds(sequences, sequences)
-        self._looks.took(sequences, seconds, expected, blindly=blindly)
+    def observe_begun(self, looked: float | None) -> None:
+        """Take in that the step behind this one was begun, the device having stood still for a look
+        of so many seconds; None: nobody looked."""
+        if looked is not None:
+            self._looks.took(max(self._decoding, 1), looked)
 
     def observe_held(self, known: int, sequences: int, seconds: float) -> None:
         """Take in how long the device stood still before a step that could have been begun ahead.

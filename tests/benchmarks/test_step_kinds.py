@@ -17,9 +17,9 @@ def test_steps_are_counted_by_what_the_controller_is_told() -> None:
     with counting(Controller) as found:
         told.observe_step(2, 2, 9, 0.01)
         told.observe_step(2, 30, 40, 0.02, prefill_tokens=28)
-        for blindly in (True, True, False):
+        for looked in (None, None, 0.001):
             told.observe_step(2, 2, 9, 0.01)
-            told.observe_begun(2, 0.01, blindly=blindly)
+            told.observe_begun(looked)
         told.observe_held(1, 2, 0.001)
         told.observe_waited(0, 0.001)
         told.observe_waited(2, 0.001)

@@ -49,13 +49,12 @@ def test_asking_behind_a_launch_needs_no_leave() -> None:
 
 def test_where_nobody_looks_few_are_asked() -> None:
     control = controller()
-    plain = control.costs.seconds(8, 8)
     control.begin(8)
     for _ in range(40):
         control.observe_look(0, 0, holds=False)
         control.observe_look(3, 3, holds=True)
-        control.observe_begun(8, plain + 0.0004, blindly=False)
-        control.observe_begun(8, plain, blindly=True)
+        control.observe_begun(0.0004)
+        control.observe_begun(None)
 
     def asking(unused: int) -> list[int]:
         wanted = []

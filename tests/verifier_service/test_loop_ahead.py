@@ -74,7 +74,7 @@ class AheadEngine(ToyEngine):
         begun, self.ready = self.ready, None
         begun = begun or self.clock.now + FORWARD_NS
         if sure and all(chunk.samples for chunk in chunks):
-            self.joined.append(len(joining() or ()))
+            self.joined.append(len(joining(1000) or ()))
         verdicts = super().run(chunks, meanwhile=meanwhile)
         self.clock.now = max(self.clock.now, begun)
         told = [verdict for verdict in verdicts if verdict is not None]
@@ -83,7 +83,7 @@ class AheadEngine(ToyEngine):
             self.asked.append((told, begins))
             if begins:
                 if not sure:
-                    self.joined.append(len(joining() or ()))
+                    self.joined.append(len(joining(1000) or ()))
                 self.ready = self.clock.now + FORWARD_NS
         return verdicts
 
@@ -143,7 +143,7 @@ class SpyController(Controller):
         self.spent: list[float] = []
         self.unused: list[int] = []
         self.looks: list[tuple[int, int, bool]] = []
-        self.begun: list[bool] = []
+        self.begun: list[float | None] = []
 
     def observe_wait(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -283,8 +283,8 @@ class BlindController(SpyController):
     def observe_look(self, unused: int, found: int, *, holds: bool) -> None:
         self.looks.append((unused, found, holds))
 
-    def observe_begun(self, sequences: int, seconds: float, *, blindly: bool) -> None:
-        self.begun.append(blindly)
+    def observe_begun(self, looked: float | None) -> None:
+        self.begun.append(looked)
 
 
 class SeeingSource(SlowSource):
@@ -313,7 +313,9 @@ def test_steps_are_begun_blindly_until_drafts_were_seen(monkeypatch: pytest.Monk
     assert seen.engine.sure == [True] * 5 + [False] + [True] * 6
     assert [begins for _, begins in seen.engine.asked] == [True] * 5 + [False] + [True] * 6
     controller = seen.controller
-    assert controller.looks[:6] == [
+    assert controller.looks[:7] == [
+        # Behind the prompt.
+        (0, 0, False),
         (0, 0, False),
         (0, 0, False),
         (0, 0, False),
@@ -322,20 +324,35 @@ def test_steps_are_begun_blindly_until_drafts_were_seen(monkeypatch: pytest.Monk
         (0, 0, False),
     ]
     # The step behind the one that was held was planned; all others were begun without a look.
-    assert controller.begun == [True] * len(controller.begun)
-    assert len(controller.begun) == 10
+    assert controller.begun == [None] * len(controller.begun)
+    assert len(controller.begun) == 11
 
 
-def test_steps_that_read_a_prompt_say_nothing_of_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, other = request("a", 12), request("b", 4)
-    plain.num_speculative_tokens = other.num_speculative_tokens = 0
-    kinds = (SlowSource, BlindController)
-    alone = run(monkeypatch, nothing, lambda _: True, [plain], kinds=kinds)
-    seen = run(monkeypatch, nothing, lambda _: True, [plain], kinds=kinds, late=(4, other))
+def test_what_a_look_takes_is_told_where_a_step_is_begun_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class LookingController(BlindController):
+        def begins_blindly(self, unused: int) -> bool:
+            return False
+
+    monkeypatch.setattr(SeeingSource, "drafts", (4, 5))
+    kinds = (SeeingSource, LookingController)
+    seen = run(monkeypatch, nothing, lambda _: True, [request("a")], kinds=kinds)
+    # The step behind the prompt waited, and two were held for drafts.
+    assert len(seen.controller.looks) == 11
+    assert seen.controller.begun == [0.0] * 8 + [None]
+
+
+def test_looks_behind_prompts_are_learnt_from_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = (SeeingSource, BlindController)
+    monkeypatch.setattr(SeeingSource, "drafts", ())
+    seen = run(
+        monkeypatch, nothing, lambda _: True, [request("a")], kinds=kinds, late=(4, request("b", 4))
+    )
+    alone = run(monkeypatch, nothing, lambda _: True, [request("a")], kinds=kinds)
     assert [len(tokens) for tokens in seen.tokens] == [12, 4]
-    # Its round was begun when the prompt came: one step less of which the time counts.
-    assert len(alone.controller.begun) == 11
-    assert len(seen.controller.begun) == 10
+    # As many as without the prompt: the step that read it was looked at as well.
+    assert len(seen.controller.looks) == len(alone.controller.looks)
 
 
 def test_a_prediction_of_its_own_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class Patient(SpyController):
     patience = True
     waited: list[float]
 
-    def waits_for(self, unknown: int) -> bool:
+    def waits_for(self, unknown: int, *, standing: bool = True) -> bool:
         return unknown > 0 and self.patience
 
     def holds_for(self, known: int) -> bool:

@@ -25,6 +25,16 @@ def test_waits_are_tried_before_they_are_judged() -> None:
     assert not pauses.pays(1, 8, PLAIN)
 
 
+def test_a_wait_that_keeps_a_step_from_being_begun_has_to_pay_for_that_too() -> None:
+    pauses = Pauses()
+    waited(pauses, 60, 0.001, right=1, unknown=1, n=1)
+    for _ in range(20):
+        pauses.held(1, 1, 0.0045)
+    # Nearly every answer is right: 5 ms are gained, for 1 ms of waiting, and 4.5 to plan a step.
+    assert pauses.pays(1, 1, PLAIN)
+    assert not pauses.pays(1, 1, PLAIN, standing=False)
+
+
 def test_one_sequence_waits_for_answers_that_are_often_right() -> None:
     pauses = Pauses()
     waited(pauses, 60, 0.001, right=1, unknown=1, n=1)
