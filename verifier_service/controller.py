@@ -292,6 +292,7 @@ class Controller(Standstills):
             probe_share=round(self._probes.budget.share, 4),
             measured=self._periods.measured,
             acceptance=self.estimates.rates(),
+            **self.standing(),
         )
 
     def _compare(

@@ -28,7 +28,9 @@ class Explanation:
     `tokens_per_second` the last plan's rate, `ceiling` the K that held for it. `draft_wait_ms` is
     what asking adds to a step; `probe_share` the share of time that probing may take now,
     `probes` those of the last plan. `measured` is what plain periods showed. `acceptance` has the
-    estimated rates by position: {'proposer/greedy': [K rates]}.
+    estimated rates by position: {'proposer/greedy': [K rates]}. `hold_ms` is how long the device
+    stands still where a step is planned with drafts, `look_ms` where it is only looked whether
+    there are any, and `block_tokens` what a block then saves, in tokens; of as many sequences.
     """
 
     state: str
@@ -42,6 +44,9 @@ class Explanation:
     probe_share: float = 0.0
     measured: MeasuredGain = field(default_factory=MeasuredGain)
     acceptance: Mapping[str, list[float]] = field(default_factory=dict)
+    hold_ms: float = 0.0
+    look_ms: float = 0.0
+    block_tokens: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -87,6 +92,11 @@ class Explanation:
             text += (
                 f", measured gain {self.measured.gain:+.1%} (±{self.measured.error:.1%}, "
                 f"{self.measured.periods} plain periods)"
+            )
+        if self.hold_ms:
+            text += (
+                f", planned with drafts {self.hold_ms:.2f} ms of standing still (a look "
+                f"{self.look_ms:.2f}), where a block saves {self.block_tokens:.2f} tokens"
             )
         for name, rates in self.acceptance.items():
             shown = " ".join(f"{rate:.2f}" for rate in rates[: self.ceiling])

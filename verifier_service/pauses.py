@@ -105,6 +105,12 @@ class Pauses:
         tokens = known * min(max(load.saved, 0.0), most)
         return max(tokens * plain_seconds / max(sequences, 1) - load.hold.seconds, 0.0)
 
+    def told(self, sequences: int) -> tuple[float, float]:
+        """Seconds that are held at about this load, and tokens that a block saves; 0 and 0 while
+        nothing is known."""
+        load = self._load(sequences)
+        return (load.hold.seconds, load.saved) if load.hold.count else (0.0, 0.0)
+
     def waited(self, unknown: int, sequences: int, seconds: float) -> None:
         """Take in a wait of this step, whose rounds `verified` tells."""
         load = self._load(sequences)

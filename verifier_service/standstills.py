@@ -57,6 +57,16 @@ class Standstills:
         """
         return self._adaptive and self._looks.begins_blindly(unused, max(self._decoding, 1))
 
+    def standing(self) -> dict[str, float]:
+        """Of about as many sequences as decode: see `Explanation`."""
+        rows = max(self._decoding, 1)
+        held, tokens = self._pauses.told(rows)
+        return {
+            "hold_ms": round(held * 1e3, 3),
+            "look_ms": round(self._looks.cost(rows) * 1e3, 3),
+            "block_tokens": round(tokens, 3),
+        }
+
     def look_cost(self, sequences: int) -> float:
         """Seconds that a look takes from a step of so many; 0 where that is not known."""
         return self._looks.cost(sequences)

@@ -117,3 +117,17 @@ def test_a_plain_period_is_plain() -> None:
         control.plan([asked(1)])
         control.observe_speed(1, 1, 0.005, drafted=False)
     assert seen == {(True, True), (False, False)}
+
+
+def test_what_standing_still_costs_is_explained() -> None:
+    control = controller()
+    control.begin(8)
+    assert "standing still" not in control.explain().figures()
+    for _ in range(4):
+        control.observe_held(2, 8, 0.0012)
+        control.observe_begun(0.0004)
+    shown = control.explain()
+    assert (shown.hold_ms, shown.look_ms) == (1.2, 0.4)
+    # Nothing was verified: a block saves less than it was believed to.
+    assert 0.0 < shown.block_tokens < 1.0
+    assert "planned with drafts 1.20 ms of standing still (a look 0.40), where" in shown.figures()
