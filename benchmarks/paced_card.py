@@ -156,7 +156,7 @@ class PacedCard:
             return verdicts
         following = expect(chunks, told, self._shape, limit)
         if following is not None and goes_on(told):
-            new = joined(joining(self._room(chunks)))
+            new = joined(joining())
             if new is not None:
                 read = sum(len(one.chunk.ids) for one in new)
                 ends = self._begin(self.step_seconds(len(chunks), len(chunks), read))
@@ -167,11 +167,8 @@ class PacedCard:
         following = expect_blindly(chunks, self._shape, self._model.max_model_len)
         if following is None:
             return None
-        new = joined(joining(self._room(chunks)))
+        new = joined(joining())
         return None if new is None else [*following, *new]
-
-    def _room(self, chunks: Sequence[Chunk]) -> int:
-        return max(bucket.tokens for bucket in self._times.shapes) - len(chunks)
 
     def _begin(self, seconds: float) -> float:
         now = time.perf_counter()

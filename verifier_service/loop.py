@@ -235,8 +235,10 @@ class Core:
         if hidden:
             around = 0.0 if came.blindly else controller.look_cost(len(chunks))
         elif came.read is not None:
-            # All that the device stood still, reading and launching included.
-            around = (self._launched - came.read) * 1e-9
+            # All that the device stood still, reading and launching included. Of a step that reads
+            # prompts launching may go on for long while it works already.
+            stood = (started if prefilled else self._launched) - came.read
+            around = stood * 1e-9
             if asked and not waited:
                 controller.observe_held(len(blocks), len(chunks), around)
         if asked:

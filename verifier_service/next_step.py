@@ -103,9 +103,9 @@ class NextStep:
     def joining(self, planned: list[Planned], copy: Callable[[Copies], None]) -> Joining:
         """Says who joins the step that is begun behind this one. `copy` copies blocks at once."""
 
-        def joining(room: int) -> list[Chunk] | None:
+        def joining() -> list[Chunk] | None:
             self._arrive()
-            self._joined = self._scheduler.join(planned, room)
+            self._joined = self._scheduler.join(planned)
             copies = self._scheduler.take_copies()
             if copies:
                 copy(copies)

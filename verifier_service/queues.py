@@ -90,18 +90,10 @@ class Queues:
     def all(self) -> list[Sequence]:
         return list(self._by_request.values())
 
-    def admit(self, room: int | None = None) -> None:
-        """Start waiting sequences while there is room for all they are known to need.
-
-        No more than have `room` tokens together, but for one that has more alone.
-        """
-        began = len(self.running)
+    def admit(self) -> None:
+        """Start waiting sequences while there is room for all they are known to need."""
         while self.may_admit:
             sequence = self.waiting[0]
-            if room is not None:
-                room -= len(sequence.ids)
-                if room < 0 and len(self.running) > began:
-                    return
             # Room for one more token of each running sequence stays, lest they be preempted.
             if not self._tables.open(sequence, spare=len(self.running)):
                 return

@@ -125,13 +125,12 @@ class Scheduler:
             for part, sequence in zip(planned, running, strict=False)
         )
 
-    def join(self, planned: list[Planned], room: int) -> Newcomers:
+    def join(self, planned: list[Planned]) -> Newcomers:
         """Start waiting sequences: who joins the step behind the one that is `planned` and runs.
 
         Nothing need be known of that one's outcome; all that runs is in it, but who has joined.
-        They have `room` tokens, which is what can be begun: the others join the step behind it.
         """
-        self._queues.admit(room)
+        self._queues.admit()
         new = self._queues.running[len(planned) :]
         prompts = [sequence for sequence in new if not sequence.decoding]
         shares: list[tuple[Sequence, int]] = []

@@ -104,9 +104,7 @@ def test_what_was_begun_ahead_is_not_computed_twice(sure: bool) -> None:
 def test_a_prompt_that_joins_is_read_once(sure: bool) -> None:
     device, ids = card(), [*PROMPT, 11]
     new = replace(chunk([*PROMPT]), ids=[*PROMPT], start=0, blocks=[1])
-    (verdict,) = device.run(
-        [chunk(ids)], goes_on=lambda _: True, sure=sure, joining=lambda _: [new]
-    )
+    (verdict,) = device.run([chunk(ids)], goes_on=lambda _: True, sure=sure, joining=lambda: [new])
     assert verdict is not None
     ids += verdict.tokens
     together = 4.40e-3 + 63 * 13.5e-6

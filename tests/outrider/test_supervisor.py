@@ -26,6 +26,12 @@ pathlib.Path(sys.argv[1]).touch()
 print("hello from", sys.argv[1], flush=True)
 time.sleep(60)
 """
+# Is ready once it is told to be.
+TOLD = GOOD.replace(
+    "pathlib.Path(sys.argv[1]).touch()",
+    """while not pathlib.Path(sys.argv[2]).exists(): time.sleep(0.01)
+pathlib.Path(sys.argv[1]).touch()""",
+)
 # Says that it heard SIGTERM and goes on.
 STUBBORN = GOOD.replace("sys.exit(0)", "pathlib.Path(sys.argv[2]).touch()").replace(
     "time.sleep(60)", "[time.sleep(1) for _ in range(60)]"
@@ -128,7 +134,7 @@ def test_starts_reports_progress_and_forwards_output(tmp_path: Path, lines: Line
 
 
 def test_a_service_is_started_when_what_it_waits_for_is_ready(tmp_path: Path, lines: Lines) -> None:
-    first, second = service("first", tmp_path), service("second", tmp_path)
+    first, second = service("first", tmp_path, TOLD), service("second", tmp_path)
     supervisor = Supervisor(
         [first, replace(second, after=("first",)), service("c", tmp_path)], lines
     )
@@ -138,6 +144,7 @@ def test_a_service_is_started_when_what_it_waits_for_is_ready(tmp_path: Path, li
         assert all(0 <= seconds < WAIT_S for _, seconds, _ in states)
         running = [child.process is not None for child in supervisor._children]
         started.append((states[0][2], *running))
+        (tmp_path / "first.extra").touch()
 
     assert supervisor.start(progress)
     supervisor.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -49,6 +50,9 @@ class AheadEngine(ToyEngine):
     What was begun is computed when it is asked for; only the clock knows of the difference.
     """
 
+    # How long the launch of a step takes that reads prompts.
+    launch_ns = 0
+
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self.clock = clock
@@ -58,7 +62,7 @@ class AheadEngine(ToyEngine):
         # Of each step that was begun, how many joined it.
         self.joined: list[int] = []
         # What happens while the step with this number runs.
-        self.during: dict[int, Callable[[], None]] = {}
+        self.during: dict[int, Callable[[], object]] = {}
 
     def run(
         self,
@@ -74,7 +78,9 @@ class AheadEngine(ToyEngine):
         begun, self.ready = self.ready, None
         begun = begun or self.clock.now + FORWARD_NS
         if sure and all(chunk.samples for chunk in chunks):
-            self.joined.append(len(joining(1000) or ()))
+            self.joined.append(len(joining() or ()))
+        if any(len(chunk.ids) > chunk.drafts + 1 for chunk in chunks):
+            self.clock.now += self.launch_ns
         verdicts = super().run(chunks, meanwhile=meanwhile)
         self.clock.now = max(self.clock.now, begun)
         told = [verdict for verdict in verdicts if verdict is not None]
@@ -83,7 +89,7 @@ class AheadEngine(ToyEngine):
             self.asked.append((told, begins))
             if begins:
                 if not sure:
-                    self.joined.append(len(joining(1000) or ()))
+                    self.joined.append(len(joining() or ()))
                 self.ready = self.clock.now + FORWARD_NS
         return verdicts
 
@@ -144,10 +150,15 @@ class SpyController(Controller):
         self.unused: list[int] = []
         self.looks: list[tuple[int, int, bool]] = []
         self.begun: list[float | None] = []
+        self.held: list[float] = []
 
     def observe_wait(self, seconds: float) -> None:
         self.waits.append(seconds)
         super().observe_wait(seconds)
+
+    def observe_held(self, known: int, sequences: int, seconds: float) -> None:
+        self.held.append(seconds)
+        super().observe_held(known, sequences, seconds)
 
     def observe_step(
         self,
@@ -192,8 +203,12 @@ def run(
         step, arriving = late
         answers.append(Answer())
         engine.during[step] = partial(core.submit, arriving, answers[-1])
+    # Whoever comes first runs alone for a step, and no longer, however slow this thread is.
+    submitted = threading.Event()
+    engine.during.setdefault(1, submitted.wait)
     for one, answer in zip(requests, answers, strict=False):
         core.submit(one, answer)
+    submitted.set()
     tokens = [answer.wait().tokens for answer in answers]
     core.shutdown()
     return SimpleNamespace(engine=engine, source=source, controller=controller, tokens=tokens)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.toy_engine import random_guess
 from tests.verifier_service.test_loop import request
-from tests.verifier_service.test_loop_ahead import nothing, run
+from tests.verifier_service.test_loop_ahead import AheadEngine, nothing, run
 from verifier_service.engines.base import Chunk
 from verifier_service.messages import Request
 
@@ -52,6 +53,22 @@ def test_a_prompt_is_planned_where_the_step_is_held_for_drafts(
     begun = [begins for _, begins in seen.engine.asked]
     assert begun[2:5] == [False] * 3
     assert sum(seen.engine.joined) == 0
+
+
+def test_launching_prompts_for_long_is_no_standing_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AheadEngine, "launch_ns", 25_000_000)
+    seen = run(
+        monkeypatch,
+        random_guess,
+        lambda _: False,
+        [request("a")],
+        late=(2, request("b", 4)),
+        foresees=True,
+    )
+    assert "rp" in kinds(seen.engine.steps)
+    # Every step was planned, and on this clock that takes no time.
+    assert len(seen.controller.held) > 3
+    assert seen.controller.held == [0.0] * len(seen.controller.held)
 
 
 def test_who_waits_for_a_seat_keeps_nobody_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:

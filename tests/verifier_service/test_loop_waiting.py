@@ -66,7 +66,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *, patience: bool, stopgaps: bool) -> S
     engine = AheadEngine(clock)
     source = UnsureSource(clock, stopgaps=stopgaps)
     controller = Patient(4, CostTable.from_profile({1: 0.005, 33: 0.006}), adaptive=False)
-    controller.waits, controller.spent, controller.waited = [], [], []
+    controller.waited = []
     controller.patience = patience
     scheduler = Scheduler(
         engine.cache,

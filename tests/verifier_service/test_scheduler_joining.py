@@ -11,8 +11,6 @@ from verifier_service.scheduler import Newcomers, Planned, StepTimes
 
 LONG = sampling(max_tokens=20)
 PROMPT = [1, 2, 3, 1, 2]
-# Tokens of prompts that the step behind has room for.
-ROOM = 100
 
 
 def running(**changes: object) -> tuple[Bench, list[Planned]]:
@@ -48,7 +46,7 @@ def test_who_waits_joins_and_is_planned_as_it_joined() -> None:
     bench.add("c", [3, 3, 3], LONG)
     bench.add("d", [2], LONG)
     assert bench.scheduler.goes_on_behind(planned)
-    joined = bench.scheduler.join(planned, ROOM)
+    joined = bench.scheduler.join(planned)
     assert joined.count == 2
     assert bench.scheduler.goes_on_behind(planned, 2)
     assert not bench.scheduler.goes_on_behind(planned)
@@ -67,7 +65,7 @@ def test_who_waits_joins_and_is_planned_as_it_joined() -> None:
 def test_asked_again_it_says_the_same() -> None:
     bench, planned = running()
     bench.add("c", [3, 3, 3], LONG)
-    first, again = bench.scheduler.join(planned, ROOM), bench.scheduler.join(planned, ROOM)
+    first, again = bench.scheduler.join(planned), bench.scheduler.join(planned)
     assert first.count == again.count == 1
     assert first.shares == again.shares
 
@@ -75,7 +73,7 @@ def test_asked_again_it_says_the_same() -> None:
 def test_nobody_joins_where_all_seats_are_taken() -> None:
     bench, planned = running(max_num_seqs=2)
     bench.add("c", [3, 3, 3], LONG)
-    joined = bench.scheduler.join(planned, ROOM)
+    joined = bench.scheduler.join(planned)
     assert (joined.count, joined.chunks()) == (0, [])
     # Nor does it keep the others from going on.
     assert bench.scheduler.goes_on_behind(planned, joined.count)
@@ -84,46 +82,23 @@ def test_nobody_joins_where_all_seats_are_taken() -> None:
 def test_the_step_has_no_more_tokens_than_its_budget() -> None:
     bench, planned = running(budget=20)
     bench.add("c", [3] * 40, LONG)
-    joined = bench.scheduler.join(planned, ROOM)
+    joined = bench.scheduler.join(planned)
     (chunk,) = joined.chunks() or []
     assert len(chunk.ids) == 17
     assert not chunk.samples
 
 
-def test_no_more_join_than_can_be_begun() -> None:
-    bench, planned = running(max_num_seqs=8, budget=200)
-    for name in "cdef":
-        bench.add(name, [3] * 40, LONG, salt=name)
-    joined = bench.scheduler.join(planned, ROOM)
-    # Whole prompts, or nothing could be begun behind the step that reads them.
-    assert [len(chunk.ids) for chunk in joined.chunks() or ()] == [40, 40]
-    assert bench.scheduler.goes_on_behind(planned, joined.count)
-    end(bench, planned)
-    assert [len(chunk.ids) for chunk in follow(bench, joined)] == [1, 1, 40, 40]
-    bench.finish()
-    assert [len(bench.tokens(name)) for name in "abcdef"] == [20] * 6
-
-
-def test_a_prompt_that_is_too_long_to_be_begun_joins_alone() -> None:
-    bench, planned = running(max_num_seqs=8)
-    for name in "cd":
-        bench.add(name, [3] * 40, LONG, salt=name)
-    joined = bench.scheduler.join(planned, 39)
-    # Else it would wait for as long as steps are begun.
-    assert [len(chunk.ids) for chunk in joined.chunks() or ()] == [40]
-
-
 def test_a_structure_keeps_the_step_from_being_begun() -> None:
     bench, planned = running()
     bench.add("c", [3, 3, 3], LONG, constraint=cast("Constraint", object()))
-    assert bench.scheduler.join(planned, ROOM).chunks() is None
+    assert bench.scheduler.join(planned).chunks() is None
 
 
 def test_who_is_gone_by_then_is_not_planned() -> None:
     bench, planned = running()
     bench.add("c", [3, 3, 3], LONG)
     bench.add("d", [2], LONG)
-    joined = bench.scheduler.join(planned, ROOM)
+    joined = bench.scheduler.join(planned)
     bench.scheduler.abort("c")
     bench.scheduler.abort("d")
     end(bench, planned)
@@ -132,7 +107,7 @@ def test_who_is_gone_by_then_is_not_planned() -> None:
 
 def test_who_comes_later_is_not_planned_with_them() -> None:
     bench, planned = running()
-    joined = bench.scheduler.join(planned, ROOM)
+    joined = bench.scheduler.join(planned)
     assert joined.count == 0
     end(bench, planned)
     bench.add("c", [3, 3, 3], LONG)

@@ -79,16 +79,16 @@ def is_verification(chunk: Chunk) -> bool:
 GoesOn = Callable[[Sequence[Verdict]], bool]
 # What the host does while the device works.
 Meanwhile = Callable[[], None]
-# Chunks of those that have begun since, for the step behind this one, in which prompts may have so
-# many tokens: rounds, then prompts or parts of them. None: that step is not to be begun.
-Joining = Callable[[int], Sequence[Chunk] | None]
+# Chunks of those that have begun since, for the step behind this one: rounds, then prompts or parts
+# of them. None: that step is not to be begun.
+Joining = Callable[[], Sequence[Chunk] | None]
 
 
 def no_more() -> None:
     """Nothing to do meanwhile."""
 
 
-def nobody(_room: int) -> Sequence[Chunk] | None:
+def nobody() -> Sequence[Chunk] | None:
     """Nobody joins."""
     return ()
 
@@ -119,8 +119,7 @@ class Engine(Protocol):
         soon as it knows the verdicts; if that says so the step is begun before `run` returns.
         Where the host is `sure` to say so of all sequences that do not end, an engine may begin it
         before there are verdicts; `goes_on` is asked all the same. Of a step that it is about to
-        begin it asks who is `joining`, and says how many tokens of theirs it can begin: these
-        chunks come behind those of this step's sequences.
+        begin it asks who is `joining`: their chunks come behind those of this step's sequences.
         """
 
     def device_busy_s(self) -> float | None:

@@ -115,11 +115,6 @@ class GraphRunner:
         for bucket in captured_one_by_one(buckets, "prefill" if self._lists_rows else "decoding"):
             self._steps[bucket] = _Captured(bucket, buffers, forward, noise, capture, perturb)
 
-    @property
-    def most_tokens(self) -> int:
-        """Of the largest step that is captured."""
-        return max(bucket.tokens for bucket in self._buckets)
-
     def find(self, chunks: Sequence[Chunk]) -> Bucket | None:
         """The bucket that these chunks fit in: verifications, where buckets list no rows."""
         lengths = [len(chunk.ids) for chunk in chunks]

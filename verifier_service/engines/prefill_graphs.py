@@ -48,11 +48,6 @@ class PrefillGraphs:
         """Where steps are begun ahead, such as this `serves`."""
         return self._runner
 
-    @property
-    def most_tokens(self) -> int:
-        """Of the largest step that is captured."""
-        return self._runner.most_tokens
-
     def serves(self, chunks: Sequence[Chunk]) -> bool:
         """Whether a capture serves such a step."""
         return self._bucket(chunks) is not None

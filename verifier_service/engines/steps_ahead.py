@@ -61,7 +61,7 @@ class StepsAhead:
         if not wanted.sure or launched.result is None:
             return
         going_on = expect_blindly(chunks, self._cache, self._max_model_len)
-        new = None if going_on is None else joined(wanted.joining(self._room(chunks)))
+        new = None if going_on is None else joined(wanted.joining())
         if going_on is None or new is None:
             return
         if not new and self._decoding.begin_blindly(going_on, launched):
@@ -94,7 +94,7 @@ class StepsAhead:
         starts = starts_behind(chunks, verdicts, self._cache, self._max_model_len)
         if starts is None or not goes_on(verdicts):
             return
-        new = joined(wanted.joining(self._room(chunks)))
+        new = joined(wanted.joining())
         if new is None:
             return
         begun: Begun = [*expected_at(starts, chunks, verdicts, self._cache), *new]
@@ -123,11 +123,6 @@ class StepsAhead:
         if prefill is None or not prefill.serves([one.as_chunk() for one in begun]):
             return None
         return prefill.runner
-
-    def _room(self, going_on: Sequence[Chunk]) -> int:
-        """Tokens of prompts that a captured step has room for beside those that go on."""
-        most = 0 if self._prefill is None else self._prefill.most_tokens
-        return max(most - len(going_on), 0)
 
     def _runners(self) -> list[GraphRunner]:
         prefill = self._prefill

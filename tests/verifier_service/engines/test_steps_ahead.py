@@ -83,7 +83,7 @@ class Arriving(Run):
         """A step of these rounds and prompts, behind which others join."""
         chunks = [*(self.chunk(row) for row in rows), *prompts]
         told = self.target.run(
-            chunks, goes_on=lambda _: True, sure=sure, joining=lambda _: list(joining)
+            chunks, goes_on=lambda _: True, sure=sure, joining=lambda: list(joining)
         )
         for chunk, verdict in zip(chunks, told, strict=True):
             if verdict is not None:
