@@ -96,9 +96,10 @@ class NextStep:
         Who has come joins it, or the one behind. `unused`: so many sequences have drafts that this
         step does not verify.
         """
-        return self._scheduler.goes_on_behind(planned) and (
-            not drafting or self._controller.begins_blindly(unused)
-        )
+        if not self._scheduler.goes_on_behind(planned):
+            return False
+        self._controller.weigh_behind(len(planned))
+        return not drafting or self._controller.begins_blindly(unused)
 
     def joining(self, planned: list[Planned], copy: Callable[[Copies], None]) -> Joining:
         """Says who joins the step that is begun behind this one. `copy` copies blocks at once."""

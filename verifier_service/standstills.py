@@ -20,10 +20,15 @@ class Standstills:
         self._adaptive = adaptive
         self._pauses = Pauses()
         self._looks = Looks()
-        # Sequences that decode in this step.
+        # Sequences that decode in the step that is weighed: this one, then the one behind it.
         self._decoding = 1
         # Whether nobody is waited for in this step, and whether it decodes plainly to be compared.
         self._passing = self._plain = False
+
+    def weigh_behind(self, sequences: int) -> None:
+        """From now on pauses are of the step behind this one, in which so many decode: those whose
+        prompts are read to their ends, too."""
+        self._decoding = sequences
 
     def waits_for(self, unknown: int, *, standing: bool = True) -> bool:
         """Whether to wait for the answers of so many sequences that look-ahead has not told.

@@ -131,3 +131,17 @@ def test_what_standing_still_costs_is_explained() -> None:
     # Nothing was verified: a block saves less than it was believed to.
     assert 0.0 < shown.block_tokens < 1.0
     assert "planned with drafts 1.20 ms of standing still (a look 0.40), where" in shown.figures()
+
+
+def test_a_few_that_decode_already_do_not_wait_alone_for_those_who_are_read() -> None:
+    control = controller()
+    for decoding in (2, 66):
+        control.begin(decoding)
+        for _ in range(3):
+            control.observe_waited(1, 0.002)
+        control.observe_held(1, decoding, 0.001)
+    control.begin(2)
+    # Two decode, and 64 are about to: a token of one of these is worth a step of 66.
+    assert control.waits_for(8, standing=False)
+    control.weigh_behind(66)
+    assert not control.waits_for(8, standing=False)
