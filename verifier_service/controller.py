@@ -39,8 +39,9 @@ from verifier_service.switch import OWING, Switch
 __all__ = ["Candidate", "Controller", "Decision"]
 
 # While speculation is off, or nobody looks at outcomes, one of so many steps asks behind its
-# launch, for messages and answers cost time, too.
-_ASK_EVERY = 4
+# launch, for messages and answers cost time, too; of many sequences more of it, and one step tells
+# as much as several of few do.
+_ASK_EVERY, _SEQUENCES_A_STEP = 4, 8
 
 
 class Controller(Standstills):
@@ -100,7 +101,9 @@ class Controller(Standstills):
         and `unused` sequences have drafts that it does not verify; `holding`: it was not begun
         because there are drafts for it.
         """
-        self._turn = (self._turn + 1) % _ASK_EVERY
+        self._turn += 1
+        if self._turn >= max(_ASK_EVERY, decoding // _SEQUENCES_A_STEP):
+            self._turn = 0
         seldom = not self._switch.on or self._looks.is_futile(unused, max(decoding, 1))
         self._silent = self._adaptive and begun and seldom and self._turn > 0
         self._free = holding or (begun and not self._silent)

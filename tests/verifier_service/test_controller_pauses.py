@@ -145,3 +145,13 @@ def test_a_few_that_decode_already_do_not_wait_alone_for_those_who_are_read() ->
     assert control.waits_for(8, standing=False)
     control.weigh_behind(66)
     assert not control.waits_for(8, standing=False)
+
+
+@pytest.mark.parametrize(("sequences", "every"), [(1, 4), (32, 4), (64, 8), (128, 16)])
+def test_many_sequences_are_asked_about_less_often(sequences: int, every: int) -> None:
+    control = switched_off()
+    asked = 0
+    for _ in range(64):
+        control.begin(sequences, begun=True)
+        asked += control.most_wanted(sequences) > 0
+    assert asked == 64 // every
