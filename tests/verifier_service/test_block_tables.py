@@ -134,6 +134,18 @@ def test_room_is_judged_without_what_others_hold() -> None:
     tables.close(first)
 
 
+def test_a_block_ahead_is_taken_only_from_what_is_to_spare() -> None:
+    tables = make(4)
+    mine = computed(tables, [1, 2, 3])
+    assert (len(mine.blocks), tables.num_free) == (2, 2)
+    tables.reserve_spare(mine, 4, 0)
+    assert tables.num_free == 2, "what it has is enough"
+    tables.reserve_spare(mine, 5, 2)
+    assert tables.num_free == 2, "others may need both"
+    tables.reserve_spare(mine, 5, 1)
+    assert (len(mine.blocks), tables.num_free) == (3, 1)
+
+
 def test_what_was_published_meanwhile_is_adopted() -> None:
     tables = make()
     late = sequence([1, 2, 3, 4, 5], number=2)

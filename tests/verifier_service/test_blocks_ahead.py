@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.verifier_service.scheduler_bench import Bench, sampling
-from verifier_service.engines.base import Chunk
+from verifier_service.engines.base import Chunk, Verdict
 
 SIZE = 4
 LONG = sampling(max_tokens=20)
@@ -42,12 +44,17 @@ def test_nobody_gives_way_for_it() -> None:
     assert free[0] == 2
 
 
-def test_who_ends_gets_none() -> None:
+def test_who_ends_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     run = bench(num_blocks=12)
-    run.add("a", [1, 2, 3], sampling(max_tokens=5))
-    free = []
-    while run.scheduler.has_work:
-        run.step()
-        free.append(run.scheduler.num_free_blocks)
-    # Its last id, the eighth, is never an input; the one before it fills no block.
-    assert min(free) == 12 - 2
+    run.add("a", [1, 2, 3], sampling(max_tokens=6))
+    held: list[int] = []
+    engine_run = run.engine.run
+
+    def spy(chunks: list[Chunk]) -> list[Verdict | None]:
+        held.extend(len(chunk.blocks) for chunk in chunks)
+        return engine_run(chunks)
+
+    monkeypatch.setattr(run.engine, "run", spy)
+    run.finish()
+    # Its last id, the ninth, is never an input; the one before it fills the second block.
+    assert max(held) == 2

@@ -6,7 +6,7 @@ import pytest
 
 from tests.toy_engine import random_guess
 from tests.verifier_service.test_loop import request
-from tests.verifier_service.test_loop_ahead import AheadEngine, nothing, run
+from tests.verifier_service.test_loop_ahead import AheadEngine, SpyController, nothing, run
 from verifier_service.engines.base import Chunk
 from verifier_service.messages import Request
 
@@ -53,6 +53,16 @@ def test_a_prompt_is_planned_where_the_step_is_held_for_drafts(
     begun = [begins for _, begins in seen.engine.asked]
     assert begun[2:5] == [False] * 3
     assert sum(seen.engine.joined) == 0
+
+
+def test_pauses_behind_a_prompt_are_weighed_by_all_who_decode_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weighed: list[int] = []
+    monkeypatch.setattr(SpyController, "weigh_behind", lambda _, rows: weighed.append(rows))
+    seen = run(monkeypatch, nothing, lambda _: True, [request("a")], late=(4, request("b", 4)))
+    assert kinds(seen.engine.steps)[:6] == ["p", "r", "r", "r", "rp", "rr"]
+    assert weighed[:6] == [1, 1, 1, 1, 2, 2]
 
 
 def test_launching_prompts_for_long_is_no_standing_still(monkeypatch: pytest.MonkeyPatch) -> None:

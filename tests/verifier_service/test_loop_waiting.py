@@ -48,8 +48,10 @@ class Patient(SpyController):
 
     patience = True
     waited: list[float]
+    stood: list[bool]
 
     def waits_for(self, unknown: int, *, standing: bool = True) -> bool:
+        self.stood.append(standing)
         return unknown > 0 and self.patience
 
     def holds_for(self, known: int) -> bool:
@@ -66,7 +68,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *, patience: bool, stopgaps: bool) -> S
     engine = AheadEngine(clock)
     source = UnsureSource(clock, stopgaps=stopgaps)
     controller = Patient(4, CostTable.from_profile({1: 0.005, 33: 0.006}), adaptive=False)
-    controller.waited = []
+    controller.waited, controller.stood = [], []
     controller.patience = patience
     scheduler = Scheduler(
         engine.cache,
@@ -101,6 +103,8 @@ def test_a_wait_that_does_not_pay_is_not_made(monkeypatch: pytest.MonkeyPatch) -
     # One token a step, and every step but those behind the prompt's is begun ahead.
     assert len(seen.engine.steps) == len(seen.tokens)
     assert all(begins for _, begins in seen.engine.asked)
+    # Behind every step but the last a wait would have kept the next one from being begun.
+    assert seen.controller.stood.count(False) == len(seen.tokens) - 1
     # Proposers hear of each step behind its launch.
     assert seen.source.sent[:10] == [FORWARD_NS * number for number in range(10)]
 
