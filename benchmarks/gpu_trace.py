@@ -33,7 +33,7 @@ from benchmarks.host_marks import Watched, marking
 from benchmarks.machine import describe_machine, public_command
 from benchmarks.report_files import write_report
 from benchmarks.step_kinds import counting
-from outrider import garbage
+from outrider import garbage, turns
 from outrider.checkpoints import ModelStore
 from outrider.config import cache_directory
 from outrider.model_folders import resolve_model
@@ -196,7 +196,9 @@ def run(options: argparse.Namespace, arguments: Sequence[str], console: Console)
         backend = load_backend(settings(options, model, addresses), uuid.uuid4().hex)
         stack.callback(backend.close)
         report = replace(report, start_seconds=round(time.monotonic() - began, 1))
-        # As the engine's own process does once it serves.
+        # As the engine's own process does.
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        turns.be_short()
         garbage.settle()
         warm_profiler(options.device)
         kinds = [*watched(TorchEngine, type(backend.source)), *engine_pieces()]

@@ -35,6 +35,7 @@ from verifier_service.engines.eager_steps import EagerSteps
 from verifier_service.engines.forward import Chosen, choose_forward
 from verifier_service.engines.graphs import Capture, GraphRunner
 from verifier_service.engines.loading import LoadedModel, load, resolve_device
+from verifier_service.engines.long_prompts import lengths, read_once
 from verifier_service.engines.prefill_graphs import PrefillGraphs
 from verifier_service.engines.start_progress import stage
 from verifier_service.engines.steps_ahead import StepsAhead, Wanted
@@ -103,6 +104,10 @@ class TorchEngine:
             settings.draft_ceiling + 1,
         )
         self._info = _info(settings, self._loaded, self._device, chosen.description)
+        if self._graphs is not None and _loads_late(self._device):
+            most = settings.max_num_batched_tokens
+            long = lengths(min(settings.max_captured_prefill_tokens, most), most)
+            read_once(self.run, long, self._cache_shape, self._loaded.max_model_len)
 
     @property
     def model(self) -> ModelInfo:
@@ -289,6 +294,11 @@ class TorchEngine:
 
 def _replays(device: torch.device) -> bool:
     """Whether steps can be captured and replayed."""
+    return device.type == "cuda"
+
+
+def _loads_late(device: torch.device) -> bool:
+    """Whether a kernel is loaded when it is first launched."""
     return device.type == "cuda"
 
 
