@@ -58,6 +58,12 @@ class InprocessSource:
     def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return None
 
+    def hush(self) -> None:
+        return
+
+    def listen(self) -> None:
+        return
+
     def close(self) -> None:
         return
 

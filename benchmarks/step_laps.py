@@ -258,6 +258,12 @@ class ReadySource:
     def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return None
 
+    def hush(self) -> None:
+        return
+
+    def listen(self) -> None:
+        return
+
     def close(self) -> None:
         return
 

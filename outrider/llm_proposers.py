@@ -202,6 +202,12 @@ class LocalProposers:
         """None: what these proposers would draft is known once they are asked."""
         return None
 
+    def hush(self) -> None:
+        """They say nothing unasked."""
+
+    def listen(self) -> None:
+        """They say nothing unasked."""
+
     def states(self) -> list[ProposerState]:
         """Each proposer at this moment."""
         return [

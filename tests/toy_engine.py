@@ -181,6 +181,12 @@ class ToySource:
     def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return None
 
+    def hush(self) -> None:
+        return
+
+    def listen(self) -> None:
+        return
+
     def close(self) -> None:
         self.ended = True
 

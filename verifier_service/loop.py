@@ -268,6 +268,7 @@ class Core:
         They prepare for what comes next: the sooner the better.
         """
         self._launched = time.perf_counter_ns()
+        self._source.listen()
         if views or closed:
             self._source.send(views, closed)
             self._source.collect(wait=False)

@@ -281,6 +281,13 @@ class DraftSource(Protocol):
         on the engine's thread before `send`; waits for nothing.
         """
 
+    def hush(self) -> None:
+        """Read nothing for now: the device stands still for the engine's thread, and every call in
+        which that lets go of Python's lock is a chance for another one to take it."""
+
+    def listen(self) -> None:
+        """Read again. So do `send` and a `collect` that waits."""
+
     def close(self) -> None:
         """End all streams."""
 
@@ -299,6 +306,12 @@ class NoDrafts:
 
     def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return Expected(0, 0)
+
+    def hush(self) -> None:
+        return
+
+    def listen(self) -> None:
+        return
 
     def close(self) -> None:
         return

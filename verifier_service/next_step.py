@@ -87,6 +87,7 @@ class NextStep:
 
     def rest(self) -> None:
         """There is nothing to run: what comes then follows on nothing."""
+        self._source.listen()
         self._begun = self._read = self._joined = None
 
     def is_sure(self, planned: list[Planned], unused: int, *, drafting: bool) -> bool:
@@ -124,6 +125,9 @@ class NextStep:
 
         def goes_on(verdicts: Sequence[Verdict]) -> bool:
             self._read = time.perf_counter_ns()
+            if not blindly:
+                # Until the next launch the device has nothing to do.
+                self._source.hush()
             joined = 0 if self._joined is None else self._joined.count
             if not self._scheduler.goes_on_behind(planned, joined):
                 self._joined = None

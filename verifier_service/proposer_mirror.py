@@ -30,7 +30,8 @@ class Mirror:
     """One sequence at the proposer; `sent` ids of it are there, all of them once not `opening`.
 
     `told` is False while the proposer has heard nothing of the sequence, whatever the epoch.
-    `outlook` is of the round behind `sent`, in this epoch.
+    `outlook` is of the round behind `sent`, in this epoch. `barren` is the length of text of which
+    it has told that no drafts follow, -1 where it was not asked.
     """
 
     epoch: int
@@ -38,6 +39,7 @@ class Mirror:
     sent: int = 0
     opening: bool = True
     outlook: Outlook = field(default_factory=Outlook)
+    barren: int = -1
 
 
 class Mirrors:
@@ -89,6 +91,8 @@ class Mirrors:
         if wanted <= 0 or (view.only and view.only != self._name):
             return NOTHING
         mirror = self._mirrors.get(view.sequence_id)
+        if mirror is not None and mirror.barren == len(view.ids):
+            return COVERED
         if mirror is None:
             reason = self._unserved.get(view.sequence_id)
             full = len(self._mirrors) >= self._limits.max_sequences
@@ -103,7 +107,13 @@ class Mirrors:
         """
         mirror = self._mirrors.get(sequence_id)
         if mirror is not None:
-            return None if mirror.opening else mirror.outlook.offers(tuple(ids))
+            if mirror.opening:
+                return None
+            offered = mirror.outlook.offers(tuple(ids))
+            if offered is False:
+                # What is asked next of most sequences.
+                mirror.barren = mirror.sent + len(ids)
+            return offered
         if sequence_id in self._elsewhere:
             return False
         reason = self._unserved.get(sequence_id)
@@ -221,6 +231,7 @@ class Mirrors:
         mirror: Mirror,
         wanted: int,
     ) -> None:
+        mirror.barren = -1
         ids = list(view.ids[mirror.sent :])
         # Setting fields one by one is faster than naming them in a call.
         update = step.updates.add()

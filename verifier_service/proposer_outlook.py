@@ -21,13 +21,15 @@ class Outlook:
     gave behind what is committed.
     """
 
-    __slots__ = ("_complete", "_complete_block", "_excluded", "_outcomes", "own")
+    __slots__ = ("_complete", "_complete_block", "_excluded", "_named", "_outcomes", "own")
 
     def __init__(self) -> None:
         self.own: DraftBlock | None = None
         self._outcomes: dict[tuple[int, ...], proposer_pb2.OutcomeBlock] = {}
         self._complete: proposer_pb2.CompleteOutcomes | None = None
         self._complete_block: tuple[int, ...] = ()
+        # Its last tokens. Asked about while the device waits, it is told by a thread that does not.
+        self._named: frozenset[int] = frozenset()
         # What the claim says of the ids last asked about: a step asks of the same ones three times.
         self._excluded: tuple[tuple[int, ...], bool] | None = None
 
@@ -58,6 +60,7 @@ class Outlook:
         if named != len(claim.accepted) or named > MAX_NAMED:
             return False
         self._complete, self._excluded = claim, None
+        self._named = frozenset(claim.token_ids)
         self._complete_block = () if self.own is None else self.own.token_ids
         return True
 
@@ -114,8 +117,8 @@ class Outlook:
         if ids[:accepted] != self._complete_block[:accepted]:
             return False
         token = ids[accepted]
-        # Most tokens are not in the list at all, which is read faster than the pairs.
-        return token not in claim.token_ids or not any(
+        # Most tokens are in no pair at all.
+        return token not in self._named or not any(
             token == other and accepted == kept
             for kept, other in zip(claim.accepted, claim.token_ids, strict=True)
         )

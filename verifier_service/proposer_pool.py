@@ -25,6 +25,8 @@ from verifier_service.proposer_state import ProposerState
 
 CLOSE_TIMEOUT_S = 1.0
 _LONGEST_NAP_S = 1.0
+# Whatever becomes of the step that is planned meanwhile.
+_LONGEST_HUSH_S = 0.005
 
 
 class ProposerPool:
@@ -65,6 +67,9 @@ class ProposerPool:
         self._transport = transport or GrpcTransport()
         # Re-entrant: an in-process transport delivers on the waiting thread.
         self._condition = threading.Condition(threading.RLock())
+        # Set while messages are read as they come.
+        self._listening = threading.Event()
+        self._listening.set()
         self._wake = threading.Event()
         self._step_ids = itertools.count(1)
         self._sent_at = 0.0
@@ -91,6 +96,7 @@ class ProposerPool:
 
     def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         """Tell all proposers what became true; one message each. `closed`: (id, finished)."""
+        self.listen()
         with self._condition:
             if self._ended:
                 return
@@ -120,6 +126,8 @@ class ProposerPool:
         Returns as soon as every proposer that is worth waiting for has answered, and without `wait`
         at once.
         """
+        if wait:
+            self.listen()
         with self._condition:
             given_up: list[ProposerClient] = []
             while wait and (
@@ -148,6 +156,15 @@ class ProposerPool:
                 client.behind(outcomes, known, unknown)
         return Expected(len(known), len(unknown - known))
 
+    def hush(self) -> None:
+        """See `DraftSource.hush`; for 5 ms at most."""
+        self._listening.clear()
+
+    def listen(self) -> None:
+        """See `DraftSource.listen`."""
+        if not self._listening.is_set():
+            self._listening.set()
+
     def states(self) -> list[ProposerState]:
         """Each proposer at this moment, in the order of the addresses."""
         with self._condition:
@@ -163,6 +180,7 @@ class ProposerPool:
 
     def close(self) -> None:
         """End all streams and threads within a second. Idempotent; later calls do nothing."""
+        self.listen()
         with self._condition:
             self._ended = True
             for client in self._clients:
@@ -197,8 +215,9 @@ class _Listener:
         self._client = client
 
     def received(self, data: bytes) -> None:
-        response = parse(data)
         pool = self._pool
+        pool._listening.wait(_LONGEST_HUSH_S)
+        response = parse(data)
         with pool._condition:
             if pool._ended:
                 return

@@ -162,6 +162,12 @@ class Wire:
     def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return self.pool.behind(outcomes)
 
+    def hush(self) -> None:
+        self.pool.hush()
+
+    def listen(self) -> None:
+        self.pool.listen()
+
     def close(self) -> None:
         self.pool.close()
 

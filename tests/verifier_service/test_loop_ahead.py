@@ -312,6 +312,45 @@ class SeeingSource(SlowSource):
         return Expected(int(len(self.outcomes) in self.drafts), 0)
 
 
+class HushedSource(SeeingSource):
+    """Notes when nothing is read, and what is said meanwhile."""
+
+    quiet = False
+    hushed = 0
+    heard = True
+
+    def hush(self) -> None:
+        self.quiet = True
+        self.hushed += 1
+
+    def listen(self) -> None:
+        self.quiet = False
+
+    def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
+        self.heard = self.heard and not self.quiet
+        super().send(views, closed)
+
+
+def test_readers_are_hushed_from_an_outcome_to_the_next_launch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = (HushedSource, SpyController)
+    seen = run(monkeypatch, nothing, lambda _: False, [request("a")], foresees=True, kinds=kinds)
+    # The last step is begun blindly.
+    assert seen.source.hushed == len(seen.engine.asked) - 1 == 11
+    assert not seen.source.quiet
+    assert seen.source.heard, "messages leave behind the launch"
+
+
+def test_nobody_is_hushed_where_the_device_has_its_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = (HushedSource, BlindController)
+    seen = run(monkeypatch, nothing, lambda _: True, [request("a")], kinds=kinds)
+    assert seen.engine.sure == [True] * 12
+    assert seen.source.hushed == 0
+
+
 def test_steps_are_begun_blindly_until_drafts_were_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SeeingSource, "drafts", (4, 5))
     seen = run(

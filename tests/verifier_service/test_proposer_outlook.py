@@ -122,6 +122,26 @@ def test_a_claim_is_void_once_the_same_text_is_asked_about_again() -> None:
     assert w.pool.behind([(1, [9])]) != (0, 0)
 
 
+def test_what_was_said_behind_some_ids_is_not_said_behind_more() -> None:
+    w = world(ScriptedProposer(ends=nothing))
+    asked_once(w, [1, 2])
+    assert w.pool.behind([(1, [9])]) == (0, 0)
+    assert told(w, [view(1, [1, 2, 9])]) == {}
+    # One id more, of which nobody has asked.
+    assert told(w, [view(1, [1, 2, 9, 9])]) is None
+
+
+def test_what_was_said_behind_some_ids_is_void_once_they_are_told() -> None:
+    answers: Iterator[list[tuple[int, int]] | None] = iter([[], None])
+    w = world(ScriptedProposer(ends=lambda ids: next(answers)))
+    w.round(view(1, [1, 2]))
+    w.settle()
+    assert w.pool.behind([(1, [9])]) == (0, 0)
+    w.round(view(1, [1, 2, 9], k=2))
+    # The same text again: the proposer would be asked for more.
+    assert told(w, [view(1, [1, 2, 9], k=4)]) is None
+
+
 def claim(
     sequence_id: int = 1,
     epoch: int = 1,
