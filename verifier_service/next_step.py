@@ -125,9 +125,6 @@ class NextStep:
 
         def goes_on(verdicts: Sequence[Verdict]) -> bool:
             self._read = time.perf_counter_ns()
-            if not blindly:
-                # Until the next launch the device has nothing to do.
-                self._source.hush()
             joined = 0 if self._joined is None else self._joined.count
             if not self._scheduler.goes_on_behind(planned, joined):
                 self._joined = None
@@ -136,6 +133,10 @@ class NextStep:
             if drafting:
                 holds = self._look(planned, verdicts, unused)
                 if holds and not blindly:
+                    if self._holds:
+                        # Until the next launch the device has nothing to do. What comes before
+                        # this is still read: it may be drafts of the step that is held.
+                        self._source.hush()
                     return False
                 self._holds = False
             self._blindly = blindly
