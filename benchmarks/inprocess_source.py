@@ -19,6 +19,8 @@ class InprocessSource:
     are called on the engine's thread.
     """
 
+    looks_ahead = True
+
     def __init__(self, proposers: Mapping[str, Proposer]) -> None:
         self._proposers = dict(proposers)
         self._used = tuple(proposers)

@@ -235,6 +235,8 @@ class CalmController(Controller):
 class ReadySource:
     """A `DraftSource` that knows drafts for a third of the sequences before it is asked."""
 
+    looks_ahead = True
+
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
 

@@ -202,6 +202,11 @@ class LocalProposers:
         """None: what these proposers would draft is known once they are asked."""
         return None
 
+    @property
+    def looks_ahead(self) -> bool:
+        """As good as that: they are asked between two steps, and always waited for."""
+        return True
+
     def hush(self) -> None:
         """They say nothing unasked."""
 

@@ -162,6 +162,10 @@ class ToySource:
     ended: bool = False
     _blocks: dict[int, list[DraftBlock]] = field(default_factory=dict)
 
+    @property
+    def looks_ahead(self) -> bool:
+        return True
+
     def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         self.closed.extend(closed)
         self._blocks = {}

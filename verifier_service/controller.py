@@ -93,25 +93,39 @@ class Controller(Standstills):
         self._lessons: list[Callable[[], None]] = []
 
     def begin(
-        self, decoding: int, *, begun: bool = False, holding: bool = False, unused: int = 0
+        self,
+        decoding: int,
+        *,
+        begun: bool = False,
+        holding: bool = False,
+        unused: int = 0,
+        prepared: bool = True,
     ) -> None:
         """A step begins in which `decoding` sequences decode.
 
         Where it is `begun` already, proposers are asked behind its launch, which costs it nothing,
         and `unused` sequences have drafts that it does not verify; `holding`: it was not begun
-        because there are drafts for it.
+        because there are drafts for it, or will be. Unless they are `prepared` for outcomes,
+        proposers that share the device would take it from this step, to answer for one that is
+        over: then nobody is asked who is not waited for.
         """
         self._turn += 1
         if self._turn >= max(_ASK_EVERY, decoding // _SEQUENCES_A_STEP):
             self._turn = 0
         seldom = not self._switch.on or self._looks.is_futile(unused, max(decoding, 1))
-        self._silent = self._adaptive and begun and seldom and self._turn > 0
+        unasked = not prepared or (seldom and self._turn > 0)
+        self._silent = self._adaptive and begun and unasked
         self._free = holding or (begun and not self._silent)
-        self._passing = self._free and not self._switch.on
+        self._passing = self._free and prepared and not self._switch.on
         self._pauses.begin()
         self._decoding = decoding
         speculating = self._switch.on and self._closed() is None
         self._plain = self._periods.begin(decoding, self._switch.gain, speculating=speculating)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether drafts may be asked for behind this step, as far as the configuration goes."""
+        return self._closed() is None and not self._plain
 
     def observe_speed(self, sequences: int, tokens: int, seconds: float, *, drafted: bool) -> None:
         """Take in a step without prefill that emitted `tokens` of `sequences`.

@@ -172,17 +172,19 @@ class Core:
             # weights again: it shares that of the next step.
             scheduler.admit()
         began = time.perf_counter_ns()
+        prepared = self._source.looks_ahead
         controller.begin(
             scheduler.num_decoding,
             begun=following.begun,
             holding=following.take_holding(),
             unused=following.known,
+            prepared=prepared,
         )
         views, closed = scheduler.views()
         asked = any(view.max_draft_tokens for view in views)
         foreseen = self._foreseen(views) if asked else _NOTHING
         waited = 0
-        if foreseen is None or controller.waits_for(foreseen.unknown):
+        if foreseen is None or controller.waits_for(foreseen.unknown, prepared=prepared):
             self._source.send(views, closed)
             started = time.perf_counter_ns()
             blocks = self._source.collect()
@@ -208,6 +210,8 @@ class Core:
         started = time.perf_counter_ns()
         before = 0 if hidden else started - began
         drafting = asked or bool(views)
+        if not prepared and controller.may_ask:
+            drafting = drafting or any(part.sequence.ask_limit > 0 for part in planned)
         unused = following.known if hidden else len(blocks)
         sure = following.is_sure(planned, unused, drafting=drafting)
         verdicts = self._engine.run(

@@ -258,6 +258,13 @@ class Expected(NamedTuple):
 class DraftSource(Protocol):
     """Where the scheduler gets drafts from: the proposer client, or a fake in tests."""
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether anybody prepares answers to outcomes before they are known, or nobody is there.
+
+        Where nobody does, only those are asked who are waited for.
+        """
+
     def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         """Tell all proposers what became true; one message each. `closed`: (id, finished)."""
 
@@ -294,6 +301,8 @@ class DraftSource(Protocol):
 
 class NoDrafts:
     """A source without proposers: plain decoding."""
+
+    looks_ahead = True
 
     def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         return

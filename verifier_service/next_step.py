@@ -163,8 +163,10 @@ class NextStep:
         self.known, unknown = expected
         # Nobody looks ahead of a prompt.
         holds = self._controller.holds_for(self.known)
-        waits = self._controller.waits_for(unknown + opening, standing=holds)
-        self._holds = holds and not waits
+        prepared = self._source.looks_ahead
+        waits = self._controller.waits_for(unknown + opening, standing=holds, prepared=prepared)
+        # Whoever is not prepared is asked for this step alone.
+        self._holds = waits if not prepared else holds and not waits
         holds = holds or waits
         # Behind a prompt nobody could know, which says nothing of looks behind rounds.
         found = self.known + (unknown if waits else 0)

@@ -6,7 +6,8 @@ pause only where what they gain, verifying paid for, is more than it costs all s
 
 What is not known can be waited for, or not: an answer that is not waited for arrives while the step
 runs, and where its first draft comes true the rest of it can be verified in the next step. So a
-wait gains one token for each sequence whose first draft is right.
+wait gains one token for each sequence whose first draft is right. Proposers that do not look ahead
+are not asked unless they are waited for: their answer is worth all that it saves.
 """
 
 from __future__ import annotations
@@ -44,11 +45,26 @@ class Pause:
 
 
 @dataclass(slots=True)
+class _Saved:
+    """Tokens that an answer saves which is waited for; what was supposed is soon forgotten."""
+
+    tokens: float = _PRIOR_SAVED
+    count: int = 0
+
+    def add(self, tokens: float, sequences: int) -> None:
+        """Take in what the answers for so many sequences saved together."""
+        self.count += 1
+        rate = max(min(_RIGHT_RATE * sequences, 1.0), 1.0 / (self.count + 1))
+        self.tokens += rate * (tokens / sequences - self.tokens)
+
+
+@dataclass(slots=True)
 class _Load:
     """What pauses took and brought at about one number of sequences."""
 
     wait: Pause = field(default_factory=Pause)
     right: float = _PRIOR_RIGHT
+    waited: _Saved = field(default_factory=_Saved)
     hold: Pause = field(default_factory=Pause)
     # Tokens that a block saves which was held for, verified or not.
     saved: float = _PRIOR_SAVED
@@ -57,7 +73,7 @@ class _Load:
 class Pauses:
     """Averages, for each power of two of sequences, of what pauses took and brought."""
 
-    __slots__ = ("_credit", "_loads", "_now", "_pending", "_right")
+    __slots__ = ("_credit", "_loads", "_now", "_pending", "_right", "_waited")
 
     def __init__(self) -> None:
         self._loads: dict[int, _Load] = {}
@@ -67,6 +83,8 @@ class Pauses:
         # The wait whose rounds are being told: its load, and for how many sequences.
         self._pending: tuple[_Load, int] | None = None
         self._right = 0
+        # Tokens that answers saved in this step which were waited for.
+        self._waited = 0.0
 
     def begin(self) -> None:
         """A step begins: what the last one brought has been told."""
@@ -74,20 +92,29 @@ class Pauses:
             load, unknown = self._pending
             share = min(self._right / unknown, 1.0)
             load.right += min(_RIGHT_RATE * unknown, 1.0) * (share - load.right)
+            load.waited.add(self._waited, unknown)
         self._pending = None
         self._right = 0
-        self._now = 0.0
+        self._now = self._waited = 0.0
 
     def pays(
-        self, unknown: int, sequences: int, plain_seconds: float, *, standing: bool = True
+        self,
+        unknown: int,
+        sequences: int,
+        plain_seconds: float,
+        *,
+        standing: bool = True,
+        prepared: bool = True,
     ) -> bool:
         """Whether to wait for the answers of `unknown` of `sequences`.
 
         `plain_seconds` is what a step takes in which every sequence gains one token. Unless the
         device is `standing` still anyway, the step behind a wait has to be planned as well.
+        `prepared`: proposers look ahead, and what is not waited for is of use as well.
         """
         load = self._load(sequences)
-        gained = unknown * load.right * plain_seconds / max(sequences, 1)
+        tokens = load.right if prepared else max(load.right, load.waited.tokens)
+        gained = unknown * tokens * plain_seconds / max(sequences, 1)
         return self._is_worth(load.wait, gained if standing else gained - load.hold.seconds)
 
     def holds(self, known: int, sequences: int, plain_seconds: float) -> bool:
@@ -137,6 +164,7 @@ class Pauses:
         """
         self._right += waited and accepted > 0
         self._now += saved
+        self._waited += saved if waited else 0.0
 
     def passed(self, seconds: float) -> None:
         """So much time went by."""

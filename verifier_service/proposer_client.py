@@ -147,6 +147,13 @@ class ProposerClient:
         """The last step's blocks by sequence, once."""
         return {} if self._answers is None else self._answers.collect(waited=waited)
 
+    @property
+    def looks_ahead(self) -> bool | None:
+        """Whether it prepares answers; None while it is not connected."""
+        if self._answers is None or self._limits is None:
+            return None
+        return self._limits.lookahead
+
     def foreseen(self, views: Sequence[SequenceView]) -> ForeseenAnswer:
         """What it would answer to these views, as far as look-ahead has told it."""
         return ForeseenAnswer() if self._answers is None else self._answers.foreseen(views)

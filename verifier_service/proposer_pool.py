@@ -94,6 +94,12 @@ class ProposerPool:
             )
             self._maintainer.start()
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether any proposer that is connected does, or none is."""
+        known = [client.looks_ahead for client in self._clients]
+        return any(known) or not any(found is False for found in known)
+
     def send(self, views: Sequence[SequenceView], closed: Sequence[tuple[int, bool]]) -> None:
         """Tell all proposers what became true; one message each. `closed`: (id, finished)."""
         self.listen()

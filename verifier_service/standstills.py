@@ -30,18 +30,19 @@ class Standstills:
         prompts are read to their ends, too."""
         self._decoding = sequences
 
-    def waits_for(self, unknown: int, *, standing: bool = True) -> bool:
+    def waits_for(self, unknown: int, *, standing: bool = True, prepared: bool = True) -> bool:
         """Whether to wait for the answers of so many sequences that look-ahead has not told.
 
-        `standing`: the device stands still anyway; a step could not be begun instead.
+        `standing`: the device stands still anyway; a step could not be begun instead. `prepared`:
+        proposers look ahead.
         """
         if unknown <= 0 or not self._adaptive:
             return unknown > 0
-        if self._passing:
+        if self._passing or (self._plain and not prepared):
             return False
         rows = max(self._decoding, 1)
         plain = self.costs.seconds(rows, rows)
-        return self._pauses.pays(unknown, rows, plain, standing=standing)
+        return self._pauses.pays(unknown, rows, plain, standing=standing, prepared=prepared)
 
     def holds_for(self, known: int) -> bool:
         """Whether to plan the next step with the drafts of so many sequences, not to begin it now.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import card_loop
+from benchmarks import card_loop, shared_card_loop
 from benchmarks.paced_card import CardTimes, PacedCard
 from verifier_service.engines.base import Chunk, Verdict
-from verifier_service.messages import Sampling
+from verifier_service.messages import Sampling, SequenceView
 
 PROMPT, ANSWER = [5, 6, 7], [11, 12, 13, 14]
 GREEDY = Sampling(temperature=0.0, max_tokens=50)
@@ -149,3 +150,43 @@ def test_the_loop_runs_over_it(
     said = capsys.readouterr().out
     assert "== ngram, 2 clients: " in said
     assert "0.00 accepted a drafted round" not in said
+
+
+def test_the_loop_runs_beside_a_draft_model_on_the_same_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "traffic.jsonl"
+    row = {"prompt_token_ids": [20, 8, 9], "output_token_ids": [8, 9] * 40}
+    path.write_text(json.dumps(row) + "\n")
+    arguments = ["shared_card_loop", str(path), "--right=1", "--clients=1", "--scale=0.5"]
+    arguments += ["--seconds=0.3", "--settle=0", "--new-tokens=64"]
+    monkeypatch.setattr("sys.argv", arguments)
+    before = sys.getswitchinterval()
+    try:
+        assert shared_card_loop.main() == 0
+    finally:
+        sys.setswitchinterval(before)
+    said = capsys.readouterr().out
+    assert "right 1, 1 clients: " in said
+    assert " 0 waits" not in said
+
+
+def test_a_shared_card_is_slower_while_somebody_else_computes() -> None:
+    texts = {(1, 2): [1, 2, 10, 11, 12, 13, 14, 15]}
+    card = shared_card_loop.SharedCard(
+        [([1, 2], [10, 11, 12, 13, 14, 15])], 1, 1.0, vocabulary=100, max_model_len=512
+    )
+    source = shared_card_loop.SharingSource(card, texts, 1.0, 30.0)
+    alone = card.step_seconds(1, 1)
+    view = SequenceView(1, [1, 2], 2, 4, Sampling())
+    source.send([view], [])
+    assert card.step_seconds(1, 1) == pytest.approx(alone + shared_card_loop.STEP_BESIDE)
+    # Nothing of the answer is there yet.
+    assert source.behind([(1, [10])]) == (0, 1)
+    assert source.foreseen([view]).unknown == 1
+    card.until = 0.0
+    assert source.behind([(1, [10])]) == (1, 0)
+    assert source.behind([(1, [11])]) == (0, 1)
+    later = SequenceView(1, [1, 2, 10], 2, 4, Sampling())
+    (rest,) = source.foreseen([later]).stopgaps[1]
+    assert (rest.base_length, rest.token_ids, rest.lookahead_hit) == (3, (11, 12, 13), True)

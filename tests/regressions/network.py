@@ -162,6 +162,10 @@ class Wire:
     def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return self.pool.behind(outcomes)
 
+    @property
+    def looks_ahead(self) -> bool:
+        return self.pool.looks_ahead
+
     def hush(self) -> None:
         self.pool.hush()
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from outrider.draft_schedule import DraftSchedule
 from verifier_service.candidates import Candidate
 from verifier_service.controller import Controller
 from verifier_service.costs import CostTable
@@ -45,6 +46,39 @@ def test_asking_behind_a_launch_needs_no_leave() -> None:
     assert control.most_wanted(1) == 4
     control.begin(1)
     assert control.most_wanted(1) == 0
+
+
+def test_proposers_that_share_the_device_are_asked_only_where_they_are_waited_for() -> None:
+    control = controller()
+    for _ in range(40):
+        control.begin(1, begun=True, prepared=False)
+        assert control.most_wanted(1) == 0
+    control.begin(1, holding=True, prepared=False)
+    assert control.most_wanted(1) == 4
+    assert control.waits_for(1, prepared=False)
+
+
+def test_what_they_are_held_for_is_asked_and_waited_for_while_off() -> None:
+    control = switched_off()
+    control.begin(1, holding=True, prepared=False)
+    assert control.most_wanted(1) == 4
+    # Nobody has been waited for: it is tried.
+    assert control.waits_for(1, prepared=False)
+
+
+def test_plain_periods_and_a_schedule_of_none_hold_nobody_for_them() -> None:
+    none = DraftSchedule(((1, 4, 4), (5, 8, 0)))
+    control = Controller(4, CostTable.from_profile(COSTS), schedule=none, plain_share=0.5)
+    seen = set()
+    for _ in range(60):
+        control.begin(1, prepared=False)
+        control.plan([asked(1)], running=1)
+        assert control.may_ask is control.waits_for(1, prepared=False)
+        seen.add(control.may_ask)
+        control.observe_speed(1, 1, 0.005, drafted=False)
+    assert seen == {True, False}
+    control.plan([asked(n) for n in range(6)], running=6)
+    assert not control.may_ask
 
 
 def test_where_nobody_looks_few_are_asked() -> None:

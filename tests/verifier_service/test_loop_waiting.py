@@ -50,7 +50,7 @@ class Patient(SpyController):
     waited: list[float]
     stood: list[bool]
 
-    def waits_for(self, unknown: int, *, standing: bool = True) -> bool:
+    def waits_for(self, unknown: int, *, standing: bool = True, prepared: bool = True) -> bool:
         self.stood.append(standing)
         return unknown > 0 and self.patience
 

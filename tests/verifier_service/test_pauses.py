@@ -41,6 +41,37 @@ def test_one_sequence_waits_for_answers_that_are_often_right() -> None:
     assert pauses.pays(1, 1, PLAIN)
 
 
+def brought(pauses: Pauses, times: int, seconds: float, saved: float, unknown: int, n: int) -> None:
+    """Waits for answers that save so many tokens each."""
+    for _ in range(times):
+        pauses.begin()
+        pauses.waited(unknown, n, seconds)
+        for _ in range(unknown):
+            pauses.verified(round(saved + 1), saved, waited=True)
+    pauses.begin()
+
+
+@pytest.mark.parametrize("n", [1, 8, 32])
+def test_where_nobody_looks_ahead_a_wait_is_worth_all_that_it_saves(n: int) -> None:
+    pauses = Pauses()
+    brought(pauses, 3, 2.0 * PLAIN, 3.0, unknown=n, n=n)
+    # Twice a step for three steps' tokens; one of them would not pay.
+    assert pauses.pays(n, n, PLAIN, prepared=False)
+    assert not pauses.pays(n, n, PLAIN)
+    brought(pauses, 60, 2.0 * PLAIN, 1.0, unknown=n, n=n)
+    assert not pauses.pays(n, n, PLAIN, prepared=False)
+
+
+def test_what_was_known_before_is_no_gain_of_a_wait() -> None:
+    pauses = Pauses()
+    for _ in range(10):
+        pauses.begin()
+        pauses.waited(1, 1, 2.0 * PLAIN)
+        pauses.verified(4, 3.0, waited=False)
+    pauses.begin()
+    assert not pauses.pays(1, 1, PLAIN, prepared=False)
+
+
 def test_answers_that_are_never_right_are_not_waited_for() -> None:
     pauses = Pauses()
     waited(pauses, 100, 0.001, right=0, unknown=1, n=1)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 from speculation.v1 import proposer_pb2
 
-from outrider.scripted_proposer import ScriptedProposer
+from outrider.scripted_proposer import ScriptedProposer, capabilities
 from tests.verifier_service.proposer_world import ADDRESS, DEADLINE_S, World, told, view, world
 from verifier_service.proposer_state import LinkState
 
@@ -217,3 +217,14 @@ def test_the_next_answer_takes_the_place_of_what_was_left() -> None:
     late_answer(w, ids)
     (block,) = w.pool.foreseen([view(1, [*ids, 10])]).without_waiting()[1]
     assert block.token_ids == (11, 12, 13)
+
+
+def test_who_prepares_answers_is_known_of_those_that_are_there() -> None:
+    alone = capabilities()
+    alone.lookahead = False
+    ready, late = ScriptedProposer(outcomes=one_outcome), ScriptedProposer(welcome=alone)
+    assert World({"unix:a": ready, "unix:b": late}).pool.looks_ahead
+    assert not World({"unix:b": late}).pool.looks_ahead
+    # Nobody is there who could be asked for nothing.
+    assert World({"unix:b": late}, serve=False).pool.looks_ahead
+    assert World({}).pool.looks_ahead
