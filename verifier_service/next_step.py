@@ -49,7 +49,7 @@ class NextStep:
         self._arrive = arrive
         self._begun: int | None = None
         self._blindly = False
-        # Whether it was not begun because there are drafts for it.
+        # Whether it was not begun because there are drafts for it, or will be.
         self._holds = False
         self._read: int | None = None
         self._looked = False
@@ -165,9 +165,9 @@ class NextStep:
         holds = self._controller.holds_for(self.known)
         prepared = self._source.looks_ahead
         waits = self._controller.waits_for(unknown + opening, standing=holds, prepared=prepared)
-        # Whoever is not prepared is asked for this step alone.
-        self._holds = waits if not prepared else holds and not waits
         holds = holds or waits
+        # Whoever is not prepared is asked for this step alone.
+        self._holds = holds and not (waits and prepared)
         # Behind a prompt nobody could know, which says nothing of looks behind rounds.
         found = self.known + (unknown if waits else 0)
         self._controller.observe_look(unused, found, holds=holds and found > 0)
