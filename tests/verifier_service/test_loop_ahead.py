@@ -487,3 +487,28 @@ def test_nobody_looks_behind_a_step_for_whoever_wants_no_drafts(
     seen = run(monkeypatch, nothing, lambda _: True, [plain], kinds=(LateSource, WaitingController))
     assert seen.engine.sure == [True] * 12
     assert seen.controller.prepared == set()
+
+
+class HesitantController(WaitingController):
+    """Waits from the fourth question on, and is switched off to begin with."""
+
+    def __init__(self, ceiling: int, costs: CostTable, *, adaptive: bool) -> None:
+        super().__init__(ceiling, costs, adaptive=adaptive)
+        self._switch.on, self._switch.gain, self._switch.wait = False, -0.5, 0.1
+        self.questions = 0
+
+    def waits_for(self, unknown: int, *, standing: bool = True, prepared: bool = True) -> bool:
+        self.questions += unknown > 0
+        return unknown > 0 and self.questions > 3
+
+
+def test_who_was_left_alone_is_asked_once_a_wait_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    greedy = request("a", 24)
+    greedy.sampling = replace(greedy.sampling, temperature=0.0)
+    kinds = (LateSource, HesitantController)
+    seen = run(monkeypatch, oracle(Toy.target()), lambda _: False, [greedy], kinds=kinds)
+    begun = [begins for _, begins in seen.engine.asked]
+    # The prompt's step and two behind it; asking is off, but it is what the next one is held for.
+    assert begun[:4] == [True, True, True, False]
+    assert seen.source.asked >= 4
+    assert len(seen.engine.steps) < 10
