@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from proposer_service.proposers.base import Proposer
-from verifier_service.messages import DraftBlock, Expected, Foreseen, SequenceView
+from verifier_service.messages import DraftBlock, Expected, Foreseen, NoDrafts, SequenceView
 
 
-class InprocessSource:
+class InprocessSource(NoDrafts):
     """Asks the `use`d proposers, all of them for every sequence that names none.
 
     A proposer follows a sequence from the first step that it is asked in; `send` and `collect`
     are called on the engine's thread.
     """
-
-    looks_ahead = True
 
     def __init__(self, proposers: Mapping[str, Proposer]) -> None:
         self._proposers = dict(proposers)
@@ -59,15 +57,6 @@ class InprocessSource:
 
     def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return None
-
-    def hush(self) -> None:
-        return
-
-    def listen(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
     def _draft(self, name: str, view: SequenceView) -> DraftBlock | None:
         proposer = self._proposers[name]

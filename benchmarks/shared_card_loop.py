@@ -22,7 +22,7 @@ from benchmarks.gpu_options import numbers
 from benchmarks.gpu_trace_load import Load
 from benchmarks.paced_card import PacedCard
 from outrider import turns
-from verifier_service.messages import DraftBlock, Expected, Foreseen, SequenceView
+from verifier_service.messages import DraftBlock, Expected, Foreseen, NoDrafts, SequenceView
 
 DRAFTS = 4
 # No recorded token.
@@ -41,7 +41,7 @@ class SharedCard(PacedCard):
         return super().step_seconds(sequences, tokens, prompt_tokens) + longer
 
 
-class SharingSource:
+class SharingSource(NoDrafts):
     """A `DraftSource` as a pool is that has one draft model on the target's card."""
 
     looks_ahead = False
@@ -92,15 +92,6 @@ class SharingSource:
             block = self._ready(sequence_id)
             known += block is not None and _begins_with(block, ids)
         return Expected(known, len(outcomes) - known)
-
-    def hush(self) -> None:
-        return
-
-    def listen(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
     def _ready(self, sequence_id: int) -> DraftBlock | None:
         return self._blocks.get(sequence_id) if time.perf_counter() >= self._card.until else None

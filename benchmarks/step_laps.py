@@ -35,6 +35,7 @@ from verifier_service.messages import (
     Expected,
     Foreseen,
     ModelInfo,
+    NoDrafts,
     Output,
     Request,
     Sampling,
@@ -189,9 +190,6 @@ class SleepingEngine:
     def device_busy_s(self) -> float | None:
         return None
 
-    def close(self) -> None:
-        return
-
     def _verdict(self, chunk: Chunk) -> Verdict | None:
         if not chunk.samples:
             return None
@@ -232,10 +230,8 @@ class CalmController(Controller):
         super().observe_speed(sequences, tokens, self._engine.seconds, drafted=drafted)
 
 
-class ReadySource:
+class ReadySource(NoDrafts):
     """A `DraftSource` that knows drafts for a third of the sequences before it is asked."""
-
-    looks_ahead = True
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -259,12 +255,6 @@ class ReadySource:
 
     def behind(self, outcomes: Sequence[tuple[int, Sequence[int]]]) -> Expected | None:
         return None
-
-    def hush(self) -> None:
-        return
-
-    def listen(self) -> None:
-        return
 
     def close(self) -> None:
         return
