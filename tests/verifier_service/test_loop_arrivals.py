@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.toy_engine import random_guess
+from tests.verifier_service.loop_world import AheadEngine, SpyController, nothing, run
 from tests.verifier_service.test_loop import request
-from tests.verifier_service.test_loop_ahead import AheadEngine, SpyController, nothing, run
 from verifier_service.engines.base import Chunk
 from verifier_service.messages import Request
 

@@ -10,8 +10,7 @@ import pytest
 
 from tests.toy import Toy
 from tests.toy_engine import oracle
-from tests.verifier_service.test_loop import Answer, request
-from tests.verifier_service.test_loop_ahead import (
+from tests.verifier_service.loop_world import (
     ASKING_NS,
     FORWARD_NS,
     AheadEngine,
@@ -19,6 +18,7 @@ from tests.verifier_service.test_loop_ahead import (
     SlowSource,
     SpyController,
 )
+from tests.verifier_service.test_loop import Answer, request
 from verifier_service import loop
 from verifier_service.costs import CostTable
 from verifier_service.loop import Core
